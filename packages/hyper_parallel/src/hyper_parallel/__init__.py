@@ -1,0 +1,1 @@
+"""Distributed tensors and tensor parallelism with single-device results."""
