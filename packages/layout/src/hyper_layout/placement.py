@@ -1,0 +1,201 @@
+"""What one mesh axis does to a tensor: the placements.
+
+Placements are values: immutable, and interned, so that equal content is the same object. Equality is
+identity and hashing is that of the address, which keeps every cache key built from placements cheap.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Final
+
+from hyper_layout.errors import LayoutError
+
+REDUCE_OPS: Final = ("sum", "avg", "max", "min", "prod")
+"""The reductions a ``Partial`` can wait for."""
+
+
+class Placement:
+    """Base of ``Replicate``, ``Shard``, ``StridedShard`` and ``Partial``."""
+
+    __slots__ = ()
+
+    def is_replicate(self) -> bool:
+        """Whether every rank of the axis holds the same values."""
+        return False
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether the axis splits a tensor dim (the dim ``dim``, where one is given).
+
+        True for ``StridedShard`` too: it splits the same dim, only in another order of the axes.
+        """
+        return False
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether the ranks of the axis hold summands of the value (for ``reduce_op``, where one is given)."""
+        return False
+
+    @property
+    def notation(self) -> str:
+        """The short form: ``R``, ``S(0)``, ``SS(0, 2)``, ``P(sum)``."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self!r} is immutable: make a new placement instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self!r} is immutable: {name!r} cannot be deleted")
+
+    def __copy__(self) -> Placement:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Placement:
+        return self
+
+
+class Replicate(Placement):
+    """Every rank of the axis holds the same values."""
+
+    __slots__ = ()
+    _only: Replicate
+
+    def __new__(cls) -> Replicate:
+        return cls._only
+
+    def is_replicate(self) -> bool:
+        return True
+
+    @property
+    def notation(self) -> str:
+        return "R"
+
+    def __repr__(self) -> str:
+        return "Replicate()"
+
+    def __reduce__(self) -> tuple[type[Replicate], tuple[()]]:
+        return Replicate, ()
+
+
+Replicate._only = object.__new__(Replicate)
+
+
+class Shard(Placement):
+    """The axis splits tensor dim ``dim`` into equal blocks, one per rank in the order of the coordinates.
+
+    Args:
+        dim: The tensor dim. A negative one counts from the end; a layout normalises it.
+    """
+
+    __slots__ = ("dim",)
+    dim: int
+
+    def __new__(cls, dim: int) -> Shard:
+        known = _SHARDS.get(dim)
+        return known if known is not None else _intern_shard(index(dim))
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        return dim is None or dim == self.dim
+
+    @property
+    def notation(self) -> str:
+        return f"S({self.dim})"
+
+    def __repr__(self) -> str:
+        return f"Shard(dim={self.dim})"
+
+    def __reduce__(self) -> tuple[type[Shard], tuple[int, ...]]:
+        return Shard, (self.dim,)
+
+
+class StridedShard(Shard):
+    """The axis splits ``dim`` inside the blocks that axes right of it have cut.
+
+    ``Shard`` on two axes cuts from left to right. ``StridedShard(dim, split_factor)`` says that axes to the
+    right, whose sizes multiply to ``split_factor``, cut ``dim`` before this one does. It is a ``Shard``, as
+    it splits the same dim; only the order of the axes differs.
+
+    Args:
+        dim: The tensor dim. A negative one counts from the end; a layout normalises it.
+        split_factor: The number of blocks that the axes right of this one make first; at least 1.
+
+    Raises:
+        LayoutError: If ``split_factor`` is below 1.
+    """
+
+    __slots__ = ("split_factor",)
+    split_factor: int
+
+    def __new__(cls, dim: int, split_factor: int) -> StridedShard:
+        dim, split_factor = index(dim), index(split_factor)
+        if split_factor < 1:
+            raise LayoutError(f"StridedShard needs a split_factor of at least 1, but got {split_factor}")
+        known = _STRIDED_SHARDS.get((dim, split_factor))
+        if known is None:
+            fresh = object.__new__(StridedShard)
+            object.__setattr__(fresh, "dim", dim)
+            object.__setattr__(fresh, "split_factor", split_factor)
+            known = _STRIDED_SHARDS.setdefault((dim, split_factor), fresh)
+        return known
+
+    @property
+    def notation(self) -> str:
+        return f"SS({self.dim}, {self.split_factor})"
+
+    def __repr__(self) -> str:
+        return f"StridedShard(dim={self.dim}, split_factor={self.split_factor})"
+
+    def __reduce__(self) -> tuple[type[Shard], tuple[int, ...]]:
+        return StridedShard, (self.dim, self.split_factor)
+
+
+class Partial(Placement):
+    """Each rank of the axis holds one addend; their reduction over the axis is the value.
+
+    Args:
+        reduce_op: How the addends combine: ``"sum"``, ``"avg"``, ``"max"``, ``"min"`` or ``"prod"``.
+
+    Raises:
+        LayoutError: If ``reduce_op`` is none of these.
+    """
+
+    __slots__ = ("reduce_op",)
+    reduce_op: str
+
+    def __new__(cls, reduce_op: str = "sum") -> Partial:
+        known = _PARTIALS.get(reduce_op)
+        if known is None:
+            raise LayoutError(f"Partial knows the reduce_op {', '.join(REDUCE_OPS)}, but got {reduce_op!r}")
+        return known
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        return reduce_op is None or reduce_op == self.reduce_op
+
+    @property
+    def notation(self) -> str:
+        return f"P({self.reduce_op})"
+
+    def __repr__(self) -> str:
+        return f"Partial(reduce_op={self.reduce_op!r})"
+
+    def __reduce__(self) -> tuple[type[Partial], tuple[str]]:
+        return Partial, (self.reduce_op,)
+
+
+def _intern_shard(dim: int) -> Shard:
+    fresh = object.__new__(Shard)
+    object.__setattr__(fresh, "dim", dim)
+    # setdefault is atomic, so that threads which race for one dim all get the same object.
+    return _SHARDS.setdefault(dim, fresh)
+
+
+def _all_partials() -> dict[str, Partial]:
+    partials = {}
+    for reduce_op in REDUCE_OPS:
+        partials[reduce_op] = object.__new__(Partial)
+        object.__setattr__(partials[reduce_op], "reduce_op", reduce_op)
+    return partials
+
+
+_SHARDS: dict[int, Shard] = {}
+_STRIDED_SHARDS: dict[tuple[int, int], StridedShard] = {}
+_PARTIALS: dict[str, Partial] = _all_partials()
