@@ -1,0 +1,273 @@
+"""One rule, one mesh axis: an operation's rule as rows of placements, and the engine that applies it.
+
+A row says what an operation does with its operands on ONE mesh axis, for example for `mk,kn->mn`::
+
+    S(0) R    -> S(0)
+    R    S(1) -> S(1)
+    S(1) S(0) -> P(sum)
+
+The engine picks the matching row on every axis of the mesh and puts the answers together, so that a
+rule written for one axis serves meshes of any number of axes, several of them on one tensor dim included.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hyper_dispatch.effects import Effects
+from hyper_dispatch.errors import RuleError
+from hyper_layout import Layout, LayoutError, Partial, Placement, Replicate, Shard
+
+
+class Marker(enum.Enum):
+    """Tokens of a row that are Replicate placements with something to say about gradients."""
+
+    ONCE = "+"
+    """Input: a Replicate operand that enters a Partial output once, not once per rank."""
+    INVARIANT = "I"
+    """Output: Replicate because the implementation itself reduced or gathered over the axis."""
+
+
+ONCE: Final = Marker.ONCE
+INVARIANT: Final = Marker.INVARIANT
+
+Token = Placement | Marker
+
+_R: Final = Replicate()
+_MARKERS: Final[dict[str, Token]] = {"R": _R, "+": ONCE, "I": INVARIANT, "P": Partial("sum")}
+_SHARD = re.compile(r"S\((-?\d+)\)$")
+_PARTIAL = re.compile(r"P\((\w+)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: a token for each operand and for each output, on one mesh axis."""
+
+    inputs: tuple[Token, ...]
+    outputs: tuple[Token, ...]
+
+    def __str__(self) -> str:
+        return f"{notation(self.inputs)} -> {notation(self.outputs)}"
+
+
+def token_text(token: Token) -> str:
+    """Short notation of a token: `S(0)`, `R`, `P(sum)`, `+`, `I`."""
+    return token.value if isinstance(token, Marker) else token.notation
+
+
+def notation(tokens: Sequence[Token]) -> str:
+    """Short notation of several tokens, separated by blanks."""
+    return " ".join(token_text(token) for token in tokens)
+
+
+def parse_token(text: str) -> Token:
+    """Read one token.
+
+    Raises:
+        ValueError: If the text is no token; the message lists the forms.
+    """
+    if text in _MARKERS:
+        return _MARKERS[text]
+    if found := _SHARD.match(text):
+        return Shard(int(found[1]))
+    if found := _PARTIAL.match(text):
+        return Partial(found[1])
+    raise ValueError(f"{text!r} is no token of a row; write S(dim), R, P, P(op), + (input) or I (output)")
+
+
+def row(text: str) -> Row:
+    """Read a row from its notation.
+
+    `row("S(1) S(1) + -> P(sum)")` is the row of a linear layer whose contracted dim is split.
+
+    Raises:
+        ValueError: If the text has not exactly one `->` or a token is unknown or on the wrong side.
+    """
+    left, arrow, right = text.partition("->")
+    if not arrow or "->" in right:
+        raise ValueError(f"a row has the form 'inputs -> outputs', got {text!r}")
+    inputs = tuple(parse_token(part) for part in left.split())
+    outputs = tuple(parse_token(part) for part in right.split())
+    if INVARIANT in inputs or ONCE in outputs:
+        raise ValueError(f"'+' marks inputs and 'I' marks outputs only, got {text!r}")
+    return Row(inputs, outputs)
+
+
+def axis_placement(layout: Layout, axis: int) -> Placement:
+    """What a layout does on one axis, the order of axes aside (`StridedShard` reads as `Shard`)."""
+    placement = layout.placements[axis]
+    return Shard(placement.dim) if isinstance(placement, Shard) else placement
+
+
+def _matches(token: Token, placement: Placement) -> bool:
+    return placement.is_replicate() if token is ONCE else token == placement
+
+
+def match_row(rows: Sequence[Row], placements: Sequence[Placement]) -> Row | None:
+    """The first row whose inputs are these placements, or None."""
+    for candidate in rows:
+        if len(candidate.inputs) != len(placements):
+            raise AssertionError(
+                f"row '{candidate}' does not have one input for each of {len(placements)} operands"
+            )
+        if all(map(_matches, candidate.inputs, placements)):
+            return candidate
+    return None
+
+
+def infer_rows(
+    op_name: str,
+    rows: Sequence[Row],
+    layouts: Sequence[Layout],
+    output_ndims: Sequence[int | None],
+    *,
+    letters: Sequence[str] | None = None,
+) -> tuple[tuple[Layout | None, ...], Effects]:
+    """Apply one-axis rows to layouts on a mesh of any number of axes.
+
+    Args:
+        op_name: Name for messages.
+        rows: The rule; earlier rows win. The row that is Replicate everywhere is added.
+        layouts: One per column of the rows.
+        output_ndims: Rank of each output; None for an output that is no tensor (its layout is None).
+        letters: Names of the dims of each operand (`["mk", "kn"]`), to say in an error which dim is meant.
+
+    Returns:
+        The output layouts, and the effects that markers in the chosen rows state.
+
+    Raises:
+        RuleError: If no row matches on some axis, or operands that meet on a dim are not split by the
+            same axes in the same order.
+        LayoutError: If the operands are on different meshes.
+    """
+    mesh = layouts[0].mesh
+    if any(layout.mesh is not mesh for layout in layouts):
+        raise LayoutError(f"{op_name} got operands on different meshes")
+    all_replicate = Row((_R,) * len(layouts), (_R,) * len(output_ndims))
+    table = (*rows, all_replicate)
+    columns = [tuple(axis_placement(layout, axis) for layout in layouts) for axis in range(mesh.ndim)]
+    chosen = [match_row(table, column) for column in columns]
+    missing = tuple(axis for axis, found in enumerate(chosen) if found is None)
+    if missing:
+        column = columns[missing[0]]
+        reason = _unmatched_letter(letters, column) or _nearest(rows, column)
+        raise RuleError(op_name, missing, _names(layouts, missing), reason)
+    matched = [found for found in chosen if found is not None]
+    _check_meeting(op_name, layouts, columns)
+    outputs = tuple(
+        None if ndim is None else _output_layout(op_name, number, ndim, layouts, columns, matched)
+        for number, ndim in enumerate(output_ndims)
+    )
+    return outputs, _effects(matched, len(layouts), len(output_ndims))
+
+
+def _names(layouts: Sequence[Layout], axes: tuple[int, ...]) -> tuple[str, ...]:
+    names = layouts[0].mesh.mesh_dim_names
+    return tuple(names[axis] for axis in axes)
+
+
+def _nearest(rows: Sequence[Row], column: Sequence[Placement]) -> str:
+    """Say in one line how the closest rows differ from the placements at hand."""
+    got = notation(column)
+    if not rows:
+        return f"only operands that are Replicate there can be combined, got {got}"
+    best = max(sum(map(_matches, candidate.inputs, column)) for candidate in rows)
+    near = [candidate for candidate in rows if sum(map(_matches, candidate.inputs, column)) == best]
+    wanted = list(dict.fromkeys(notation(candidate.inputs).replace("+", "R") for candidate in near))
+    return f"its operands are {got}; the nearest it can do is {' or '.join(wanted[:3])}"
+
+
+def _unmatched_letter(letters: Sequence[str] | None, column: Sequence[Placement]) -> str | None:
+    """Name the dim that is split in one operand but not in another that has it too."""
+    if letters is None:
+        return None
+    for i, placement in enumerate(column):
+        if not isinstance(placement, Shard):
+            continue
+        letter = letters[i][placement.dim]
+        for j, other in enumerate(column):
+            dim = letters[j].find(letter)
+            if dim >= 0 and not (isinstance(other, Shard) and letters[j][other.dim] == letter):
+                split = f"dim {letter} is split in {{{i}}} (dim {placement.dim})"
+                return f"{split} but not in {{{j}}} (dim {dim})"
+    return None
+
+
+def _check_meeting(op_name: str, layouts: Sequence[Layout], columns: Sequence[Sequence[Placement]]) -> None:
+    """Operands split together on an axis must agree on all axes of that dim, and on their order.
+
+    Otherwise the ranks hold pieces of the dim that do not belong together.
+    """
+    mesh = layouts[0].mesh
+    for axis, column in enumerate(columns):
+        split = [(i, p.dim) for i, p in enumerate(column) if isinstance(p, Shard)]
+        for i, dim in split[1:]:
+            first, first_dim = split[0]
+            ours, theirs = layouts[i].dim_axes[dim], layouts[first].dim_axes[first_dim]
+            if ours == theirs:
+                continue
+            names = mesh.mesh_dim_names
+            reason = (
+                f"dim {first_dim} of {{{first}}} is split by ({', '.join(names[a] for a in theirs)}) "
+                f"but dim {dim} of {{{i}}} by ({', '.join(names[a] for a in ours)}); "
+                "dims that meet must be split by the same axes in the same order"
+            )
+            raise RuleError(op_name, (axis,), (names[axis],), reason)
+
+
+def _output_layout(
+    op_name: str,
+    number: int,
+    ndim: int,
+    layouts: Sequence[Layout],
+    columns: Sequence[Sequence[Placement]],
+    rows: Sequence[Row],
+) -> Layout:
+    """Put the one-axis answers for one output together."""
+    mesh = layouts[0].mesh
+    axes_of: list[list[int]] = [[] for _ in range(ndim)]
+    partial: list[str | None] = [None] * mesh.ndim
+    for axis, chosen in enumerate(rows):
+        token = chosen.outputs[number]
+        if isinstance(token, Partial):
+            partial[axis] = token.reduce_op
+        elif isinstance(token, Shard):
+            axes_of[token.dim].append(axis)
+    dim_axes = tuple(_ordered(op_name, dim, axes, layouts, columns) for dim, axes in enumerate(axes_of))
+    return Layout.from_dim_axes(mesh, dim_axes, tuple(partial))
+
+
+def _ordered(
+    op_name: str, dim: int, axes: list[int], layouts: Sequence[Layout], columns: Sequence[Sequence[Placement]]
+) -> tuple[int, ...]:
+    """Order (major first) of the axes that split an output dim: that of the input dim they come from.
+
+    Axes that no operand is split on (the implementation slices) come last: they cut what is there.
+    """
+    sources: dict[int, tuple[int, ...]] = {}
+    for axis in axes:
+        for layout, placement in zip(layouts, columns[axis], strict=True):
+            if isinstance(placement, Shard):
+                sources.setdefault(axis, layout.dim_axes[placement.dim])
+    orders = set(sources.values())
+    order = next(iter(orders), ())
+    inherited = order[: len(sources)]
+    if len(orders) > 1 or set(inherited) != set(sources):
+        names = layouts[0].mesh.mesh_dim_names
+        split = ", ".join(names[a] for a in axes)
+        reason = f"output dim {dim} would be split by ({split}) in no order that its operands give"
+        raise RuleError(op_name, tuple(axes), _names(layouts, tuple(axes)), reason)
+    return (*inherited, *(axis for axis in axes if axis not in sources))
+
+
+def _effects(rows: Sequence[Row], operands: int, outputs: int) -> Effects:
+    def mask(tokens: Sequence[Token], marker: Marker) -> int:
+        return sum(1 << axis for axis, token in enumerate(tokens) if token is marker)
+
+    invariant = tuple(mask([chosen.outputs[i] for chosen in rows], INVARIANT) for i in range(outputs))
+    once = tuple(mask([chosen.inputs[i] for chosen in rows], ONCE) for i in range(operands))
+    return Effects(invariant=invariant, once=once)
