@@ -10,9 +10,12 @@ from hyper_layout.mesh import (
     set_group_source,
     set_rank_source,
 )
+from hyper_layout.notation import format_layout, parse_layout, parse_placement
 from hyper_layout.placement import REDUCE_OPS, Partial, Placement, Replicate, Shard, StridedShard
+from hyper_layout.plan import LOCAL_KINDS, Step, plan
 
 __all__ = [
+    "LOCAL_KINDS",
     "REDUCE_OPS",
     "DeviceMesh",
     "Layout",
@@ -22,10 +25,15 @@ __all__ = [
     "Placement",
     "Replicate",
     "Shard",
+    "Step",
     "StridedShard",
     "current_mesh",
     "current_rank",
+    "format_layout",
     "mesh_for_rank",
+    "parse_layout",
+    "parse_placement",
+    "plan",
     "set_group_source",
     "set_rank_source",
 ]

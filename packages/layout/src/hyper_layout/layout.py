@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast, overload
 
 from hyper_layout.errors import LayoutError
 from hyper_layout.mesh import Axis, DeviceMesh, describe_ranks
@@ -104,6 +104,17 @@ class Layout:
     notation: str
     compact_str: str
 
+    @overload
+    def __new__(cls, mesh: DeviceMesh, placements: Iterable[Placement], tensor_ndim: int) -> Layout: ...
+    @overload
+    def __new__(  # type: ignore[misc]  # a template is not a layout yet, but is made by the same name
+        cls,
+        *,
+        mesh_shape: Iterable[int],
+        alias_name: Iterable[str] | None = None,
+        rank_list: Iterable[int] | None = None,
+        device_type: str = "cpu",
+    ) -> LayoutTemplate: ...
     def __new__(
         cls,
         mesh: DeviceMesh | None = None,
@@ -115,6 +126,7 @@ class Layout:
         rank_list: Iterable[int] | None = None,
         device_type: str = "cpu",
     ) -> Any:
+        """Returns the one layout, or template, of this content."""
         if mesh is not None and placements is not None and tensor_ndim is not None:
             return Layout.from_placements(mesh, placements, tensor_ndim)
         if mesh is None and placements is None and tensor_ndim is None and mesh_shape is not None:
@@ -159,8 +171,8 @@ class Layout:
         twice = sorted({axis for axis in used if used.count(axis) > 1})
         if twice:
             raise LayoutError(
-                f"mesh axis {mesh.mesh_dim_names[twice[0]]!r} is used more than once: it can split one dim, once, "
-                "or be Partial"
+                f"mesh axis {mesh.mesh_dim_names[twice[0]]!r} is used more than once: "
+                "it can split one dim, once, or be Partial"
             )
         return Layout.from_placements(mesh, placements_of(axes, waiting, mesh.mesh_shape), len(axes))
 
@@ -186,7 +198,7 @@ class Layout:
         }
 
     def with_placements(self, placements: Iterable[Placement], ndim: int | None = None) -> Layout:
-        """The layout of other placements on the same mesh, for a tensor of the same rank or of rank ``ndim``."""
+        """The layout of other placements on the same mesh, for tensors of this rank or of rank ``ndim``."""
         return Layout.from_placements(self.mesh, placements, self.ndim if ndim is None else ndim)
 
     def replace(self, axis: Axis, placement: Placement) -> Layout:
@@ -206,7 +218,7 @@ class Layout:
         partial = tuple(None if a == position else op for a, op in enumerate(self.partial))
         others = [[a for a in axes if a != position] for axes in self.dim_axes]
         rest = Layout.from_dim_axes(self.mesh, others, partial)
-        # The new placement is read among the axes right of it alone: then it is seen in which order it stands.
+        # Read among the axes right of it alone, the new placement tells the place of its axis.
         right = rest.placements[position + 1 :]
         left: tuple[Placement, ...] = (Replicate(),) * position
         alone = Layout.from_placements(self.mesh, (*left, placement, *right), self.ndim)
@@ -228,8 +240,8 @@ class Layout:
         """Refuses a shape that this layout does not cut into equal blocks.
 
         Raises:
-            LayoutError: If the shape has another rank, or a dim does not divide; the message names the dim, its
-                size, the axes and the two nearest sizes that would do.
+            LayoutError: If the shape has another rank, or a dim does not divide; the message names the dim,
+                its size, the axes and the two nearest sizes that would do.
         """
         if len(global_shape) != self.ndim:
             raise LayoutError(
@@ -242,8 +254,8 @@ class Layout:
                 below = max(size - size % count, count)
                 above = size - size % count + count if size > count else 2 * count
                 raise LayoutError(
-                    f"dim {dim} of size {size} cannot be split into {count} equal blocks over mesh axis {axes}: "
-                    f"the nearest sizes that can are {below} and {above}"
+                    f"dim {dim} of size {size} cannot be split into {count} equal blocks over mesh axis "
+                    f"{axes}: the nearest sizes that can are {below} and {above}"
                 )
 
     def local_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
@@ -329,6 +341,7 @@ class LayoutTemplate:
     mesh: DeviceMesh
 
     def __new__(cls, mesh: DeviceMesh) -> LayoutTemplate:
+        """Returns the one template of the mesh."""
         fresh = object.__new__(cls)
         object.__setattr__(fresh, "mesh", mesh)
         return _TEMPLATES.setdefault(mesh, fresh)
@@ -342,8 +355,9 @@ class LayoutTemplate:
         Raises:
             LayoutError: If an axis is unknown or named twice.
         """
-        names = (() if of_dim == "None" else (of_dim,) if isinstance(of_dim, str) else of_dim for of_dim in dims)
-        return Layout.from_dim_axes(self.mesh, [[self.mesh.axis_index(name) for name in of_dim] for of_dim in names])
+        named = [(of_dim,) if isinstance(of_dim, str) else of_dim for of_dim in dims]
+        axes = [() if names == ("None",) else tuple(map(self.mesh.axis_index, names)) for names in named]
+        return Layout.from_dim_axes(self.mesh, axes)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a LayoutTemplate is immutable: make a new one instead of setting {name!r}")
@@ -393,8 +407,10 @@ def _normalised(mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int) 
                     f"{placement!r} on mesh axis {name!r} is out of range for a tensor of rank {ndim}"
                 )
             dim = placement.dim % ndim
-            strided = isinstance(placement, StridedShard)
-            placement = StridedShard(dim, placement.split_factor) if strided else Shard(dim)
+            if isinstance(placement, StridedShard):
+                placement = StridedShard(dim, placement.split_factor)
+            else:
+                placement = Shard(dim)
         normal.append(placement)
     return tuple(normal)
 
@@ -405,8 +421,8 @@ def _check_partial(mesh: DeviceMesh, partial: tuple[str | None, ...]) -> None:
         first_name, first = waiting[0]
         if op != first and not {op, first} <= _LINEAR:
             raise LayoutError(
-                f"Partial({first}) on mesh axis {first_name!r} and Partial({op}) on mesh axis {name!r} do not "
-                "commute: the value would depend on which is reduced first. Reduce one of them before"
+                f"Partial({first}) on mesh axis {first_name!r} and Partial({op}) on mesh axis {name!r} do "
+                "not commute: the value would depend on which is reduced first. Reduce one of them before"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from hashlib import sha256
+from itertools import pairwise
 from math import prod
 from operator import index
 from types import TracebackType
@@ -113,6 +114,7 @@ class DeviceMesh:
         mesh_dim_names: Iterable[str] | None = None,
         rank_list: Iterable[int] | None = None,
     ) -> DeviceMesh:
+        """Returns the one mesh of this content."""
         shape = tuple(index(size) for size in mesh_shape)
         _check_shape(shape)
         names = _default_names(len(shape)) if mesh_dim_names is None else tuple(mesh_dim_names)
@@ -194,7 +196,8 @@ class DeviceMesh:
         position = self.axis_index(axis)
         coordinate = self._coordinate_of(rank)
         stride = self._strides[position]
-        start = sum(c * s for c, s in zip(coordinate, self._strides, strict=True)) - coordinate[position] * stride
+        place = sum(c * s for c, s in zip(coordinate, self._strides, strict=True))
+        start = place - coordinate[position] * stride
         return tuple(self.rank_list[start + i * stride] for i in range(self.mesh_shape[position]))
 
     def groups_along(self, axis: Axis) -> tuple[tuple[int, ...], ...]:
@@ -245,7 +248,7 @@ class DeviceMesh:
 
     def _slice(self, wanted: tuple[str, ...], rank: int) -> DeviceMesh:
         positions = tuple(self.axis_index(name) for name in wanted)
-        if not positions or any(a >= b for a, b in zip(positions, positions[1:], strict=False)):
+        if not positions or any(a >= b for a, b in pairwise(positions)):
             raise LayoutError(
                 f"mesh[{', '.join(map(repr, wanted))}]: name each axis once, in the order of the mesh "
                 f"({', '.join(map(repr, self.mesh_dim_names))})"
@@ -253,7 +256,9 @@ class DeviceMesh:
         here = self._coordinate_of(rank)
         fixed = [axis for axis in range(self.ndim) if axis not in positions]
         ranks = (
-            other for other, there in self._coordinates.items() if all(there[axis] == here[axis] for axis in fixed)
+            other
+            for other, there in self._coordinates.items()
+            if all(there[axis] == here[axis] for axis in fixed)
         )
         return DeviceMesh(self.device_type, (self.mesh_shape[axis] for axis in positions), wanted, ranks)
 
@@ -355,10 +360,11 @@ def mesh_for_rank(
             f"start {size} processes or use a smaller mesh"
         )
     if world_size % size:
+        below = world_size - world_size % size
         raise LayoutError(
-            f"a mesh of shape {shape} has {size} ranks, and {world_size} ranks do not divide into such blocks: "
-            f"start {world_size - world_size % size} or {world_size - world_size % size + size} processes, "
-            "or say which ranks form the mesh with rank_list"
+            f"a mesh of shape {shape} has {size} ranks, and the {world_size} ranks of the world do not "
+            f"divide into such blocks: start {below} or {below + size} processes, or say which ranks form the mesh "
+            "with rank_list"
         )
     start = rank - rank % size
     return DeviceMesh(device_type, shape, mesh_dim_names, range(start, start + size))
@@ -401,7 +407,7 @@ def _default_names(ndim: int) -> tuple[str, ...]:
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if not shape or min(shape) < 1:
-        raise LayoutError(f"a mesh needs at least one axis and sizes of at least 1, but got the shape {shape}")
+        raise LayoutError(f"a mesh needs at least one axis and sizes of at least 1, but got shape {shape}")
 
 
 def _check_names(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
@@ -412,12 +418,12 @@ def _check_names(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
     for name in names:
         # Names stand in the notation ("dp:S(0)") and are keywords of redistribute(tp=...). "None" is what
         # stands for "not split" where axes are named per tensor dim.
-        if not isinstance(name, str) or not name.isidentifier() or name == "None":
-            raise LayoutError(f"the name of a mesh axis is a Python identifier other than 'None', but got {name!r}")
+        if not name.isidentifier() or name == "None":
+            raise LayoutError(f"a mesh axis is named by an identifier other than 'None', but got {name!r}")
 
 
 def _check_ranks(ranks: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if len(ranks) != prod(shape):
-        raise LayoutError(f"a mesh of shape {shape} holds {prod(shape)} ranks, but rank_list has {len(ranks)}")
+        raise LayoutError(f"a mesh of shape {shape} has {prod(shape)} ranks, but rank_list has {len(ranks)}")
     if len(set(ranks)) != len(ranks) or min(ranks) < 0:
         raise LayoutError(f"rank_list needs different ranks that are not negative, but got {ranks}")

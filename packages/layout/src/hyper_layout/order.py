@@ -60,7 +60,9 @@ def placements_of(
     return tuple(placements)
 
 
-def _place(placement: Shard, axis: int, inner: list[int], sizes: tuple[int, ...], names: tuple[str, ...]) -> int:
+def _place(
+    placement: Shard, axis: int, inner: list[int], sizes: tuple[int, ...], names: tuple[str, ...]
+) -> int:
     """The position among the axes right of ``axis`` at which ``axis`` enters."""
     factor = placement.split_factor if isinstance(placement, StridedShard) else 1
     reached, position = 1, 0

@@ -32,7 +32,7 @@ class Placement:
         return False
 
     def is_partial(self, reduce_op: str | None = None) -> bool:
-        """Whether the ranks of the axis hold summands of the value (for ``reduce_op``, where one is given)."""
+        """Whether the ranks of the axis hold addends of the value (for ``reduce_op``, where one is given)."""
         return False
 
     @property
@@ -60,13 +60,16 @@ class Replicate(Placement):
     _only: Replicate
 
     def __new__(cls) -> Replicate:
+        """Returns the one Replicate."""
         return cls._only
 
     def is_replicate(self) -> bool:
+        """True."""
         return True
 
     @property
     def notation(self) -> str:
+        """The short form."""
         return "R"
 
     def __repr__(self) -> str:
@@ -90,14 +93,17 @@ class Shard(Placement):
     dim: int
 
     def __new__(cls, dim: int) -> Shard:
+        """Returns the one Shard of this dim."""
         known = _SHARDS.get(dim)
         return known if known is not None else _intern_shard(index(dim))
 
     def is_shard(self, dim: int | None = None) -> bool:
+        """Whether the dim is ``dim``; True if none is given."""
         return dim is None or dim == self.dim
 
     @property
     def notation(self) -> str:
+        """The short form."""
         return f"S({self.dim})"
 
     def __repr__(self) -> str:
@@ -126,6 +132,7 @@ class StridedShard(Shard):
     split_factor: int
 
     def __new__(cls, dim: int, split_factor: int) -> StridedShard:
+        """Returns the one StridedShard of this content."""
         dim, split_factor = index(dim), index(split_factor)
         if split_factor < 1:
             raise LayoutError(f"StridedShard needs a split_factor of at least 1, but got {split_factor}")
@@ -139,6 +146,7 @@ class StridedShard(Shard):
 
     @property
     def notation(self) -> str:
+        """The short form."""
         return f"SS({self.dim}, {self.split_factor})"
 
     def __repr__(self) -> str:
@@ -162,16 +170,19 @@ class Partial(Placement):
     reduce_op: str
 
     def __new__(cls, reduce_op: str = "sum") -> Partial:
+        """Returns the one Partial of this reduction."""
         known = _PARTIALS.get(reduce_op)
         if known is None:
             raise LayoutError(f"Partial knows the reduce_op {', '.join(REDUCE_OPS)}, but got {reduce_op!r}")
         return known
 
     def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether the reduction is ``reduce_op``; True if none is given."""
         return reduce_op is None or reduce_op == self.reduce_op
 
     @property
     def notation(self) -> str:
+        """The short form."""
         return f"P({self.reduce_op})"
 
     def __repr__(self) -> str:

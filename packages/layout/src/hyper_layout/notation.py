@@ -1,0 +1,89 @@
+"""The one notation of layouts, printed and parsed: ``f32[8,16] dp:S(0) tp:P(sum)``.
+
+A tensor is a short dtype name and its global shape; then comes each mesh axis with its placement: ``R``,
+``S(dim)``, ``SS(dim, split_factor)`` or ``P(reduce_op)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from hyper_layout.errors import LayoutError
+from hyper_layout.layout import Layout
+from hyper_layout.mesh import DeviceMesh
+from hyper_layout.placement import Partial, Placement, Replicate, Shard, StridedShard
+
+_PLACEMENT: Final = re.compile(r"R|S\((-?\d+)\)|SS\((-?\d+), ?(\d+)\)|P\((\w+)\)")
+_TENSOR: Final = re.compile(r"(\w+)\[((?:\d+(?:, ?\d+)*)?)\](?:\s+|$)")
+_AXIS: Final = re.compile(r"(\w+):([A-Z]+(?:\([^()]*\))?)(?:\s+|$)")
+
+
+def format_layout(dtype: str, shape: Sequence[int], layout: Layout) -> str:
+    """Prints a tensor's type, shape and layout.
+
+    Args:
+        dtype: A short dtype name, such as ``f32``.
+        shape: The global shape, of the rank of the layout.
+        layout: The layout.
+
+    Returns:
+        Text such as ``f32[8,16] dp:S(0) tp:P(sum)``, which ``parse_layout`` reads.
+    """
+    return f"{dtype}[{','.join(map(str, shape))}] {layout.notation}"
+
+
+def parse_layout(text: str, mesh: DeviceMesh) -> tuple[str, tuple[int, ...], Layout]:
+    """Reads what ``format_layout`` prints.
+
+    Args:
+        text: Text such as ``f32[8,16] dp:S(0) tp:P(sum)``; the axes may stand in any order.
+        mesh: The mesh that has these axes.
+
+    Returns:
+        The short dtype name, the global shape and the layout.
+
+    Raises:
+        LayoutError: If the text is not of that form, or does not name each axis of the mesh exactly once.
+    """
+    text = text.strip()
+    head = _TENSOR.match(text)
+    if head is None:
+        raise LayoutError(f"{text!r} does not begin with a dtype and a shape, such as 'f32[8,16]'")
+    shape = tuple(map(int, head[2].split(","))) if head[2] else ()
+    placements: dict[int, Placement] = {}
+    place = head.end()
+    while place < len(text):
+        entry = _AXIS.match(text, place)
+        if entry is None:
+            raise LayoutError(f"{text!r}: {text[place:]!r} does not begin with an axis, such as 'dp:S(0)'")
+        axis = mesh.axis_index(entry[1])
+        if axis in placements:
+            raise LayoutError(f"{text!r} names mesh axis {entry[1]!r} twice")
+        placements[axis] = parse_placement(entry[2])
+        place = entry.end()
+    missing = [name for axis, name in enumerate(mesh.mesh_dim_names) if axis not in placements]
+    if missing:
+        raise LayoutError(f"{text!r} says nothing of mesh axis {', '.join(map(repr, missing))}")
+    ordered = tuple(placements[axis] for axis in range(mesh.ndim))
+    return head[1], shape, Layout.from_placements(mesh, ordered, len(shape))
+
+
+def parse_placement(text: str) -> Placement:
+    """Reads the short form of one placement, the inverse of ``Placement.notation``.
+
+    Args:
+        text: ``R``, ``S(0)``, ``SS(0, 2)`` or ``P(sum)``.
+
+    Raises:
+        LayoutError: If the text is none of these.
+    """
+    found = _PLACEMENT.fullmatch(text)
+    if found is None:
+        raise LayoutError(f"{text!r} is no placement: write R, S(0), SS(0, 2) or P(sum)")
+    if found[1] is not None:
+        return Shard(int(found[1]))
+    if found[2] is not None:
+        return StridedShard(int(found[2]), int(found[3]))
+    return Replicate() if found[4] is None else Partial(found[4])
