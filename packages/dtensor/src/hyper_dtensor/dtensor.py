@@ -1,0 +1,324 @@
+"""The platform-neutral distributed tensor (design section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from hyper_layout import DeviceMesh, Layout, Partial, Placement, Replicate, format_layout
+
+from hyper_dtensor import gradients
+from hyper_dtensor.platform import get_platform
+from hyper_dtensor.spec import Spec
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["DTensor", "enter_dispatch", "exit_dispatch", "is_dtensor", "wrap"]
+
+Tensor: TypeAlias = Any
+
+
+class _Dispatching:
+    """Whether an operator strategy is running: then ``to_local()`` returns the bare local (design section 4)."""
+
+    depth = 0
+
+
+def enter_dispatch() -> None:
+    """Operator strategies run until `exit_dispatch`; the two nest."""
+    _Dispatching.depth += 1
+
+
+def exit_dispatch() -> None:
+    """The end of what `enter_dispatch` began."""
+    _Dispatching.depth -= 1
+
+
+class DTensor:
+    """A tensor laid out on a mesh of devices; each rank holds its local part.
+
+    Autograd runs on the local tensor; the collectives of `redistribute` and of the operators are
+    differentiable, so that gradients equal those of the single-device program.
+
+    ``shape``, ``size()``, ``numel()`` and ``ndim`` are global. An instance is made by `from_local`,
+    `distribute_tensor`, a factory function or an operator, and is of the platform's own class.
+    """
+
+    _local: Tensor
+    _spec: Spec
+    _shape: tuple[int, ...]
+    _views: dict[Any, Any] | None = None
+    _origin: Callable[[Tensor, int], Tensor | None] | None = None
+    _untracked: bool = False
+
+    # -- making and leaving ----------------------------------------------------------------------------
+    @classmethod
+    def from_local(
+        cls,
+        local: Tensor,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement] | None = None,
+        *,
+        run_check: bool = False,
+        grad_placements: Sequence[Placement] | None = None,
+    ) -> DTensor:
+        """A DTensor over this rank's part; no communication.
+
+        Args:
+            local: This rank's local tensor. On a Replicate axis every rank must hold the same values.
+            device_mesh: The mesh.
+            placements: One per mesh axis; Replicate everywhere if not given.
+            run_check: Compare the values over the Replicate axes, once, at the price of communication.
+            grad_placements: ``Partial()`` on a Replicate axis says that the ranks use ``local``'s producer
+                differently, so that the gradient that flows into it is a summand (a *varying* tensor).
+
+        Returns:
+            A DTensor whose global shape is that of ``local`` times the number of shards.
+
+        Raises:
+            TypeError: If ``local`` is not a local tensor.
+            ValueError: If the placements do not fit the mesh or the tensor.
+        """
+        platform = get_platform()
+        if not platform.is_tensor(local):
+            what = "a DTensor already" if isinstance(local, DTensor) else f"{type(local).__name__}"
+            raise TypeError(f"DTensor.from_local takes this rank's local tensor of {platform.framework}, got {what}")
+        if not isinstance(device_mesh, DeviceMesh):
+            raise TypeError(f"DTensor.from_local takes a DeviceMesh, got {type(device_mesh).__name__}")
+        ndim = len(local.shape)
+        if placements is None:
+            placements = (Replicate(),) * device_mesh.ndim
+        layout = Layout(device_mesh, tuple(placements), ndim)
+        varying = 0
+        if grad_placements is not None:
+            for axis, grad in enumerate(gradients.check_grad_placements(layout, grad_placements)):
+                if grad.is_partial():
+                    if layout.placements[axis].is_partial():
+                        raise ValueError("grad_placements: the gradient of a Partial tensor is Replicate, not Partial")
+                    varying |= 1 << axis
+        spec = Spec.of(layout, varying)
+        t = platform.wrap(local, spec, _global_shape(local, spec))
+        t._views = platform.memo(local)
+        if run_check:
+            check_replicated(t)
+        return t
+
+    def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
+        """This rank's local tensor; differentiable.
+
+        Args:
+            grad_placements: What the gradient of the returned tensor will be on each axis; Replicate by
+                default. Pass ``Partial()`` where the ranks of an axis use a Replicate tensor differently
+                (design section 3, ``docs/gradients.md``).
+
+        Raises:
+            ValueError: If ``grad_placements`` does not fit.
+        """
+        if _Dispatching.depth:
+            return self._local
+        self._check_use()
+        return gradients.to_local(self, grad_placements)
+
+    def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
+        """The whole tensor on every rank (a plain tensor of the global shape); differentiable.
+
+        Args:
+            grad_placements: As for `to_local`, of the gathered tensor.
+        """
+        return self.redistribute([Replicate()] * self.device_mesh.ndim).to_local(grad_placements=grad_placements)
+
+    def redistribute(
+        self, placements: Sequence[Placement] | DeviceMesh | None = None, *args: Any, **by_axis: Placement
+    ) -> DTensor:
+        """This tensor in another layout; differentiable.
+
+        Args:
+            placements: One per mesh axis (a leading mesh is accepted for PyTorch compatibility, and must
+                be the tensor's own).
+            *args: The placements, where a mesh came first.
+            **by_axis: Or only what changes, by axis name: ``x.redistribute(tp=Shard(0))``.
+
+        Raises:
+            ValueError: If a placement, axis or size does not fit.
+            LayoutError: If the tensor carries no gradient in its layout and needs one.
+        """
+        from hyper_dtensor.redistribute import redistribute, target_layout
+
+        self._check_use()
+        return redistribute(self, target_layout(self, placements, args, by_axis))
+
+    # -- what it is -----------------------------------------------------------------------------------
+    @property
+    def layout(self) -> Layout:
+        """Mesh, placements and rank of the tensor."""
+        return self._spec.layout
+
+    @property
+    def _layout(self) -> Layout:
+        return self._spec.layout
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh."""
+        return self._spec.layout.mesh
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """One placement per mesh axis."""
+        return self._spec.layout.placements
+
+    @property
+    def shape(self) -> Any:
+        """The global shape."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return len(self._shape)
+
+    def dim(self) -> int:
+        """Number of dims."""
+        return len(self._shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The global shape, or the global size of one dim."""
+        return self._shape if dim is None else self._shape[dim]
+
+    def numel(self) -> int:
+        """Number of elements of the whole tensor."""
+        count = 1
+        for length in self._shape:
+            count *= length
+        return count
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self._shape[0]
+
+    # -- gradients -------------------------------------------------------------------------------------
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the local tensor takes part in gradients."""
+        return bool(self._local.requires_grad)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._local.requires_grad = value
+
+    @property
+    def grad(self) -> DTensor | None:
+        """The gradient, a DTensor laid out as the table of design section 3 says."""
+        local = self._local.grad
+        if local is None:
+            return None
+        return wrap(local, gradients.gradient_spec(self._spec), self._shape)
+
+    def backward(self, gradient: Any = None, **options: Any) -> None:
+        """Gradients of the leaves with respect to this tensor, as the single-device program has them.
+
+        Args:
+            gradient: ``None`` for a scalar; a plain tensor of the global shape counts as Replicate.
+            **options: The framework's own (``retain_graph``, ``create_graph``, ``inputs``).
+
+        Raises:
+            RuntimeError: If ``gradient`` is missing and the tensor is not a scalar, or it is not tracked.
+        """
+        self._check_use()
+        platform = get_platform()
+        if any(op in ("max", "min", "prod") for op in self.layout.partial):
+            gradients.refuse_gradient(self, "backward")
+        platform.backward(self._local, gradients.sensitivity(self, gradient), **options)
+
+    def _check_use(self) -> None:
+        if self._untracked and get_platform().grad_enabled():
+            gradients.check_tracked(self)
+
+    def _has_foreign_history(self) -> bool:
+        """Whether the framework recorded a history on the wrapper itself, which is never followed."""
+        return False
+
+    # -- values -----------------------------------------------------------------------------------------
+    def _whole(self, what: str) -> Tensor:
+        """The local where it is the whole tensor.
+
+        Raises:
+            RuntimeError: If the tensor is not Replicate on every axis; names ``full_tensor()``.
+        """
+        if not self._spec.layout.is_replicated:
+            raise RuntimeError(
+                f"{what} needs the whole tensor, and this rank holds a part of it "
+                f"({self._spec.layout.notation}); nothing is communicated behind your back: call full_tensor() on every "
+                f"rank first, for example x.full_tensor().{what}"
+            )
+        return gradients.get_platform().detach(self._local)
+
+    def item(self) -> Any:
+        """The value of a one-element tensor that is Replicate everywhere; never communicates."""
+        return self._whole("item()").item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists, if Replicate everywhere; never communicates."""
+        return self._whole("tolist()").tolist()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """The values as a NumPy array, if Replicate everywhere; never communicates."""
+        return self._whole("numpy()").numpy(*args, **kwargs)
+
+    def __float__(self) -> float:
+        return float(self._whole("item()"))
+
+    def __int__(self) -> int:
+        return int(self._whole("item()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._whole("item()"))
+
+    def __index__(self) -> int:
+        return self._whole("item()").__index__()
+
+    def __repr__(self, **_: Any) -> str:
+        dtype = get_platform().dtype_name(self._local)
+        return f"DTensor({format_layout(dtype, tuple(self._shape), self._spec.layout)})"
+
+    def __format__(self, spec: str) -> str:
+        if spec and self.ndim == 0:
+            return format(self._whole("item()").item(), spec)
+        return repr(self)
+
+
+def wrap(local: Tensor, spec: Spec, shape: tuple[int, ...] | None = None) -> DTensor:
+    """The platform's DTensor over ``local``; the global shape follows from the layout if not given."""
+    return get_platform().wrap(local, spec, _global_shape(local, spec) if shape is None else shape)
+
+
+def is_dtensor(value: Any) -> bool:
+    """Whether ``value`` is a DTensor of any platform."""
+    return isinstance(value, DTensor)
+
+
+def _global_shape(local: Tensor, spec: Spec) -> tuple[int, ...]:
+    counts = spec.shard_counts
+    if counts is None:
+        return local.shape  # type: ignore[no-any-return]
+    return tuple(length * count for length, count in zip(local.shape, counts, strict=True))
+
+
+def check_replicated(t: DTensor) -> None:
+    """Raise on every rank if the ranks hold different values on a Replicate axis.
+
+    Raises:
+        RuntimeError: Names the axis and the ranks.
+    """
+    from hyper_dtensor.rank_check import agree_on_value
+
+    platform = get_platform()
+    mesh = t.device_mesh
+    for axis, placement in enumerate(t.placements):
+        if placement.is_replicate() and mesh.mesh_shape[axis] > 1:
+            ranks = mesh.ranks_along(axis)
+            what = f"tensor {t!r} is Replicate on mesh axis {mesh.mesh_dim_names[axis]!r}"
+            digest = platform.ops.fingerprint(platform.detach(t._local))
+            agree_on_value(platform, platform.group(ranks), ranks, what, digest)

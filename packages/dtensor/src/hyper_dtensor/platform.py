@@ -1,0 +1,270 @@
+"""The platform protocol: everything the core needs from a framework, and how an adapter is found."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from hyper_layout import set_rank_source
+
+if TYPE_CHECKING:
+    from hyper_dtensor.dtensor import DTensor
+    from hyper_dtensor.spec import Spec
+
+__all__ = ["ENTRY_POINT_GROUP", "LocalOps", "Platform", "get_platform", "set_platform"]
+
+ENTRY_POINT_GROUP = "hyper_parallel.platforms"
+ENVIRONMENT_VARIABLE = "HYPER_PARALLEL_PLATFORM"
+
+Tensor: TypeAlias = Any
+"""A local tensor of the framework (never a DTensor)."""
+Group: TypeAlias = Any
+"""A communication group of the framework."""
+Module: TypeAlias = Any
+"""A module of the framework (``torch.nn.Module``, ``mindspore.nn.Cell``)."""
+
+
+class LocalOps(Protocol):
+    """Functions on local tensors, under PyTorch's names, signatures and meaning.
+
+    Expand implementations compute with these, so that an operator family is written once for all
+    frameworks. An adapter offers a namespace that has them; on PyTorch most are ``torch`` itself.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+@runtime_checkable
+class Platform(Protocol):
+    """What an adapter supplies. ``x`` is always a local tensor; ``group`` what ``group`` returned.
+
+    Collectives are blocking in meaning (the result may be used at once), never write into ``x``, always
+    return a fresh tensor, and are called by every rank of the group in the same order. They carry no
+    gradient: ``linear`` pairs them with their backward (design section 3).
+    """
+
+    name: str
+    device_types: tuple[str, ...]
+    framework: str
+    ops: LocalOps
+
+    # -- processes -----------------------------------------------------------------------------------
+    def rank(self) -> int:
+        """Global rank of this process; 0 where nothing was started and the launcher set none."""
+
+    def world_size(self) -> int:
+        """Number of processes; 1 where nothing was started and the launcher set none."""
+
+    def start(self, device_type: str) -> None:
+        """Start the process group of ``device_type`` if there is none.
+
+        Raises:
+            ValueError: For a device type that the platform does not know.
+            RuntimeError: If the backend of the device is not installed; says what to install.
+        """
+
+    def group(self, ranks: tuple[int, ...]) -> Group:
+        """The group of these global ranks (this process is one of them); ranks outside take no part."""
+
+    def group_ranks(self, group: Group) -> tuple[int, ...]:
+        """Global ranks of ``group`` in its own order."""
+
+    # -- collectives -------------------------------------------------------------------------------
+    def all_reduce(self, x: Tensor, op: str, group: Group) -> Tensor:
+        """``[a] [b] -> [a+b] [a+b]``; shape kept. ``op``: sum, max, min, prod. Backward partner: identity."""
+
+    def all_gather(self, x: Tensor, dim: int, group: Group) -> Tensor:
+        """``[a] [b] -> [a b] [a b]``; ``dim`` grows by the group size. Partner: reduce_scatter or slice."""
+
+    def reduce_scatter(self, x: Tensor, dim: int, op: str, group: Group) -> Tensor:
+        """``[a0 a1] [b0 b1] -> [a0+b0] [a1+b1]``; ``dim`` shrinks by the group size. Partner: all_gather."""
+
+    def all_to_all(self, x: Tensor, split_dim: int, concat_dim: int, group: Group) -> Tensor:
+        """``[a0 a1] [b0 b1] -> [a0 b0] [a1 b1]``; splits one dim, joins another. Partner: itself, swapped."""
+
+    def broadcast(self, x: Tensor, source: int, group: Group) -> Tensor:
+        """``[a] [?] -> [a] [a]``; ``source`` is the index in the group; every rank passes the shape."""
+
+    def scatter(self, x: Tensor, dim: int, source: int, group: Group) -> Tensor:
+        """``[a0 a1] [?] -> [a0] [a1]``: equal parts of the source rank's ``x`` along ``dim``."""
+
+    def all_gather_object(self, value: Any, group: Group) -> list[Any]:
+        """The picklable ``value`` of every rank of the group, in group order."""
+
+    # -- autograd ------------------------------------------------------------------------------------
+    def linear(
+        self,
+        x: Tensor,
+        forward: Callable[[Tensor], Tensor],
+        backward: Callable[[Tensor], Tensor],
+        value: Tensor | None = None,
+    ) -> Tensor:
+        """A differentiable linear map: ``forward(x)``, whose gradient is ``backward(g)``.
+
+        The backward is itself differentiable, with the two swapped (``create_graph``). ``value`` is the
+        forward result where it is known already: an alias of it is returned and ``forward`` runs only
+        in a second derivative. Without gradients this is ``forward(x)``.
+        """
+
+    def tracks_gradient(self, x: Tensor) -> bool:
+        """Whether gradients are on and ``x`` needs one."""
+
+    def grad_enabled(self) -> bool:
+        """Whether gradients are on."""
+
+    def version(self, x: Tensor) -> int:
+        """A number that changes whenever ``x`` is written in place."""
+
+    def gradient_scope(self, x: Tensor) -> Any:
+        """What a varying view of ``x`` is valid for: constant where a graph may be reused (rule 3)."""
+
+    def detach(self, x: Tensor) -> Tensor:
+        """An alias of ``x`` without history."""
+
+    def backward(self, x: Tensor, gradient: Tensor, **options: Any) -> None:
+        """Run the framework's backward from ``x`` with the local ``gradient``."""
+
+    # -- tensors -------------------------------------------------------------------------------------
+    def wrap(self, x: Tensor, spec: Spec, shape: tuple[int, ...]) -> DTensor:
+        """The framework's DTensor over ``x``; ``shape`` is global."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether ``value`` is a tensor of the framework that is not a DTensor."""
+
+    def dtype_name(self, x: Tensor) -> str:
+        """``"f32"``, ``"bf16"``, ``"i64"``, ``"b"``: for messages."""
+
+    def itemsize(self, x: Tensor) -> int:
+        """Bytes per element."""
+
+    def is_meta(self, x: Tensor) -> bool:
+        """Whether ``x`` has a shape but no data."""
+
+    def memo(self, x: Tensor) -> dict[Any, Any] | None:
+        """A dictionary that lives as long as the plain non-leaf ``x``; ``None`` where it would leak."""
+
+    # -- random --------------------------------------------------------------------------------------
+    def draw_seed(self, device: Any) -> int:
+        """One number from the default generator of ``device``, below 2**62; equal on ranks seeded alike."""
+
+    def seeded(self, seed: int, device: Any) -> AbstractContextManager[None]:
+        """Random ops inside draw from a generator seeded with ``seed``; the default one is left alone."""
+
+    # -- functions nobody registered -----------------------------------------------------------------
+    def python_body(self, func: Callable[..., Any]) -> Callable[..., Any] | None:
+        """``func`` rebuilt so that its parts are dispatched; ``None`` for a built-in (design section 4)."""
+
+    def is_random(self, func: Callable[..., Any]) -> bool:
+        """Whether the built-in ``func`` draws random numbers."""
+
+    # -- modules -------------------------------------------------------------------------------------
+    def children(self, module: Module) -> Mapping[str, Module]:
+        """Direct submodules by name."""
+
+    def parameters(self, module: Module) -> Mapping[str, Tensor | DTensor]:
+        """Parameters of the module itself, by name (submodules excluded)."""
+
+    def buffers(self, module: Module) -> Mapping[str, Tensor | DTensor]:
+        """Buffers of the module itself, by name (submodules excluded)."""
+
+    def set_parameter(self, module: Module, name: str, value: DTensor) -> None:
+        """Make ``value`` the data of the parameter, in place: ties and optimizers keep the object."""
+
+    def set_buffer(self, module: Module, name: str, value: DTensor) -> None:
+        """Replace a buffer."""
+
+    def before_forward(self, module: Module, hook: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
+        """Call ``hook(module, args, kwargs) -> (args, kwargs)`` before each forward; returns a handle."""
+
+    def after_forward(self, module: Module, hook: Callable[..., Any]) -> Any:
+        """Call ``hook(module, args, kwargs, output) -> output`` after each forward; returns a handle."""
+
+    def watch_modules(
+        self, enter: Callable[[Module], None], leave: Callable[[Module], None]
+    ) -> AbstractContextManager[None]:
+        """Call ``enter`` / ``leave`` around the forward of every module while the context is open."""
+
+    def is_linear_module(self, module: Module) -> bool:
+        """Whether ``module`` is the framework's linear layer (weight ``[out_features, in_features]``)."""
+
+    def is_embedding_module(self, module: Module) -> bool:
+        """Whether ``module`` is the framework's embedding layer (weight ``[num, dim]``)."""
+
+    # -- creation ------------------------------------------------------------------------------------
+    def create(self, kind: str, shape: tuple[int, ...], device_type: str, **options: Any) -> Tensor:
+        """A local tensor: ``kind`` is zeros, ones, empty, full (``fill_value=``), rand or randn."""
+
+
+_lock = threading.Lock()
+_chosen: Platform | None = None
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load(name: str) -> Platform:
+    points = _installed()
+    if name not in points:
+        raise ValueError(
+            f"unknown platform {name!r}; installed: {', '.join(sorted(points)) or 'none'}. "
+            "Install the adapter's package (for example hyper-platform-torch), or choose with "
+            f"set_platform(name) or {ENVIRONMENT_VARIABLE}=name"
+        )
+    factory = points[name].load()
+    platform: Platform = factory()
+    return platform
+
+
+def set_platform(platform: str | Platform) -> Platform:
+    """Choose the platform of this process, by adapter name or as an instance.
+
+    Raises:
+        ValueError: If no adapter of that name is installed; the message lists the installed ones.
+    """
+    global _chosen
+    with _lock:
+        _chosen = _load(platform) if isinstance(platform, str) else platform
+        set_rank_source(_chosen.rank)
+        return _chosen
+
+
+def get_platform() -> Platform:
+    """The platform of this process (design section 1).
+
+    What ``set_platform`` or ``HYPER_PARALLEL_PLATFORM`` says, else the installed adapter whose framework
+    is already imported, else the only installed one.
+
+    Raises:
+        RuntimeError: If that does not single one out; lists what is installed and how to choose.
+    """
+    return _chosen if _chosen is not None else set_platform(_default_name())
+
+
+def _default_name() -> str:
+    from_environment = os.environ.get(ENVIRONMENT_VARIABLE)
+    if from_environment:
+        return from_environment
+    points = _installed()
+    # An entry point is named as the framework is imported: "torch", "mindspore".
+    imported = [name for name in points if name in sys.modules]
+    for candidates in (imported, list(points)):
+        if len(candidates) == 1:
+            return candidates[0]
+    raise RuntimeError(
+        f"cannot tell which platform to use: installed {', '.join(sorted(points)) or 'none'}, frameworks "
+        f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), set "
+        f"{ENVIRONMENT_VARIABLE}=name, or install one adapter (for example hyper-platform-torch)"
+    )
+
+
+def modules_below(platform: Platform, module: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    """``(fully qualified name, module)`` of ``module`` and everything below it, parents first."""
+    yield prefix, module
+    for name, child in platform.children(module).items():
+        yield from modules_below(platform, child, f"{prefix}.{name}" if prefix else name)
