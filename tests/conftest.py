@@ -1,0 +1,55 @@
+"""Fixtures and marks for all tests."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything starts a thread pool: tests run side by side, each on one thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.ranks import RankPool
+
+# Set by .ci/core-tests, which runs a core package's tests where only what it declares is installed.
+CORE_ONLY = os.environ.get("HYPER_PARALLEL_CORE_ONLY") == "1"
+FRAMEWORKS = ("torch", "torch_npu", "mindspore")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse to call a run "core only" where a framework could be imported unnoticed."""
+    installed = [name for name in FRAMEWORKS if CORE_ONLY and importlib.util.find_spec(name) is not None]
+    if installed:
+        raise pytest.UsageError(f"HYPER_PARALLEL_CORE_ONLY=1, but {', '.join(installed)} can be imported")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by mark and pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what starts processes, and send all tests of one pool to one worker."""
+    for item in items:
+        for fixture in ("ranks4", "ranks2"):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.ranks)
+                item.add_marker(pytest.mark.xdist_group(fixture))
+                break
+    if CORE_ONLY:
+        # The ranks run on a framework; these tests run in the full environment.
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("ranks")])
+        items[:] = [item for item in items if not item.get_closest_marker("ranks")]
+
+
+@pytest.fixture(scope="session")
+def ranks2() -> Iterator[RankPool]:
+    """Two ranks, started once."""
+    with RankPool(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ranks4() -> Iterator[RankPool]:
+    """Four ranks, started once."""
+    with RankPool(4) as pool:
+        yield pool
