@@ -11,9 +11,10 @@ processes (gloo over the loopback interface, one thread each) and runs importabl
     def test_sum(ranks2):
         assert ranks2.run(sum_of_ranks, 10) == [21.0, 21.0]
 
-A rank that raises fails the call within seconds, with its own traceback, even where the other ranks wait for
-it in a collective. This module never imports torch: a fork server imports it once and starts a set of ranks in a
-fraction of a second. (Importing torch starts no thread, so forking is safe; nothing else runs in the server.)
+A rank that raises fails the call within seconds, with its own traceback, even where the other ranks wait
+for it in a collective. This module never imports torch: a fork server imports it once and starts a set of
+ranks in a fraction of a second. (Importing torch starts no thread, so forking is safe; nothing else runs in
+the server.)
 """
 
 from __future__ import annotations
