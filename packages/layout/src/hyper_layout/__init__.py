@@ -10,8 +10,16 @@ from hyper_layout.mesh import (
     set_group_source,
     set_rank_source,
 )
-from hyper_layout.notation import format_layout, parse_layout, parse_placement
-from hyper_layout.placement import REDUCE_OPS, Partial, Placement, Replicate, Shard, StridedShard
+from hyper_layout.notation import format_layout, parse_layout
+from hyper_layout.placement import (
+    REDUCE_OPS,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    StridedShard,
+    parse_placement,
+)
 from hyper_layout.plan import LOCAL_KINDS, Step, plan
 
 __all__ = [

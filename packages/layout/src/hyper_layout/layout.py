@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import Any, Final, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
 from hyper_layout.errors import LayoutError
 from hyper_layout.mesh import Axis, DeviceMesh, describe_ranks
 from hyper_layout.order import DimAxes, dim_axes_of, placements_of
-from hyper_layout.placement import Placement, Replicate, Shard, StridedShard
+from hyper_layout.placement import Placement, Replicate, Shard, StridedShard, commute, parse_placement
 
 AxisNames: TypeAlias = str | tuple[str, ...]
 """What splits one tensor dim, by name: ``"None"``, an axis, or axes with the major one first."""
 
-_LINEAR: Final = frozenset({"sum", "avg"})
 # Every way of writing a layout that was seen (dims negative or not ...) leads to the one object.
 _INTERNED: dict[tuple[DeviceMesh, tuple[Placement, ...], int], Layout] = {}
 _TEMPLATES: dict[DeviceMesh, LayoutTemplate] = {}
@@ -179,8 +178,6 @@ class Layout:
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> Layout:
         """The layout that ``to_dict`` wrote."""
-        from hyper_layout.notation import parse_placement
-
         mesh = DeviceMesh(
             content["device_type"], content["mesh_shape"], content["mesh_dim_names"], content["rank_list"]
         )
@@ -419,7 +416,7 @@ def _check_partial(mesh: DeviceMesh, partial: tuple[str | None, ...]) -> None:
     waiting = [(name, op) for name, op in zip(mesh.mesh_dim_names, partial, strict=True) if op is not None]
     for name, op in waiting[1:]:
         first_name, first = waiting[0]
-        if op != first and not {op, first} <= _LINEAR:
+        if not commute(op, first):
             raise LayoutError(
                 f"Partial({first}) on mesh axis {first_name!r} and Partial({op}) on mesh axis {name!r} do "
                 "not commute: the value would depend on which is reduced first. Reduce one of them before"

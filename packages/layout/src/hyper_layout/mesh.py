@@ -363,8 +363,8 @@ def mesh_for_rank(
         below = world_size - world_size % size
         raise LayoutError(
             f"a mesh of shape {shape} has {size} ranks, and the {world_size} ranks of the world do not "
-            f"divide into such blocks: start {below} or {below + size} processes, or say which ranks form the mesh "
-            "with rank_list"
+            f"divide into such blocks: start {below} or {below + size} processes, or say with rank_list "
+            "which ranks form the mesh"
         )
     start = rank - rank % size
     return DeviceMesh(device_type, shape, mesh_dim_names, range(start, start + size))

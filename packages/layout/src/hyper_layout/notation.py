@@ -13,9 +13,8 @@ from typing import Final
 from hyper_layout.errors import LayoutError
 from hyper_layout.layout import Layout
 from hyper_layout.mesh import DeviceMesh
-from hyper_layout.placement import Partial, Placement, Replicate, Shard, StridedShard
+from hyper_layout.placement import Placement, parse_placement
 
-_PLACEMENT: Final = re.compile(r"R|S\((-?\d+)\)|SS\((-?\d+), ?(\d+)\)|P\((\w+)\)")
 _TENSOR: Final = re.compile(r"(\w+)\[((?:\d+(?:, ?\d+)*)?)\](?:\s+|$)")
 _AXIS: Final = re.compile(r"(\w+):([A-Z]+(?:\([^()]*\))?)(?:\s+|$)")
 
@@ -68,22 +67,3 @@ def parse_layout(text: str, mesh: DeviceMesh) -> tuple[str, tuple[int, ...], Lay
         raise LayoutError(f"{text!r} says nothing of mesh axis {', '.join(map(repr, missing))}")
     ordered = tuple(placements[axis] for axis in range(mesh.ndim))
     return head[1], shape, Layout.from_placements(mesh, ordered, len(shape))
-
-
-def parse_placement(text: str) -> Placement:
-    """Reads the short form of one placement, the inverse of ``Placement.notation``.
-
-    Args:
-        text: ``R``, ``S(0)``, ``SS(0, 2)`` or ``P(sum)``.
-
-    Raises:
-        LayoutError: If the text is none of these.
-    """
-    found = _PLACEMENT.fullmatch(text)
-    if found is None:
-        raise LayoutError(f"{text!r} is no placement: write R, S(0), SS(0, 2) or P(sum)")
-    if found[1] is not None:
-        return Shard(int(found[1]))
-    if found[2] is not None:
-        return StridedShard(int(found[2]), int(found[3]))
-    return Replicate() if found[4] is None else Partial(found[4])

@@ -6,6 +6,7 @@ identity and hashing is that of the address, which keeps every cache key built f
 
 from __future__ import annotations
 
+import re
 from operator import index
 from typing import Final
 
@@ -94,8 +95,14 @@ class Shard(Placement):
 
     def __new__(cls, dim: int) -> Shard:
         """Returns the one Shard of this dim."""
+        dim = index(dim)
         known = _SHARDS.get(dim)
-        return known if known is not None else _intern_shard(index(dim))
+        if known is None:
+            fresh = object.__new__(Shard)
+            object.__setattr__(fresh, "dim", dim)
+            # setdefault is atomic, so that threads which race for one dim all get the same object.
+            known = _SHARDS.setdefault(dim, fresh)
+        return known
 
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether the dim is ``dim``; True if none is given."""
@@ -192,11 +199,31 @@ class Partial(Placement):
         return Partial, (self.reduce_op,)
 
 
-def _intern_shard(dim: int) -> Shard:
-    fresh = object.__new__(Shard)
-    object.__setattr__(fresh, "dim", dim)
-    # setdefault is atomic, so that threads which race for one dim all get the same object.
-    return _SHARDS.setdefault(dim, fresh)
+def parse_placement(text: str) -> Placement:
+    """Reads the short form of one placement, the inverse of ``Placement.notation``.
+
+    Args:
+        text: ``R``, ``S(0)``, ``SS(0, 2)`` or ``P(sum)``.
+
+    Raises:
+        LayoutError: If the text is none of these.
+    """
+    found = _NOTATION.fullmatch(text)
+    if found is None:
+        raise LayoutError(f"{text!r} is no placement: write R, S(0), SS(0, 2) or P(sum)")
+    if found[1] is not None:
+        return Shard(int(found[1]))
+    if found[2] is not None:
+        return StridedShard(int(found[2]), int(found[3]))
+    return Replicate() if found[4] is None else Partial(found[4])
+
+
+def commute(reduce_op: str, other: str) -> bool:
+    """Whether Partials of these two reductions, on two axes, give one value whichever is reduced first.
+
+    Sum and avg do, being linear; otherwise only equal reductions do.
+    """
+    return reduce_op == other or {reduce_op, other} <= {"sum", "avg"}
 
 
 def _all_partials() -> dict[str, Partial]:
@@ -207,6 +234,7 @@ def _all_partials() -> dict[str, Partial]:
     return partials
 
 
+_NOTATION: Final = re.compile(r"R|S\((-?\d+)\)|SS\((-?\d+), ?(\d+)\)|P\((\w+)\)")
 _SHARDS: dict[int, Shard] = {}
 _STRIDED_SHARDS: dict[tuple[int, int], StridedShard] = {}
 _PARTIALS: dict[str, Partial] = _all_partials()

@@ -17,13 +17,12 @@ from typing import Final, Literal, TypeAlias
 from hyper_layout.errors import LayoutError
 from hyper_layout.layout import Layout
 from hyper_layout.order import DimAxes, dim_axes_of, placements_of
+from hyper_layout.placement import commute
 
 Kind: TypeAlias = Literal["all_gather", "all_reduce", "reduce_scatter", "all_to_all", "slice", "to_partial"]
 
 LOCAL_KINDS: Final = frozenset({"slice", "to_partial"})
 """The steps that communicate nothing."""
-
-_LINEAR: Final = frozenset({"sum", "avg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +100,38 @@ def plan(src: Layout, dst: Layout, shape: tuple[int, ...], itemsize: int) -> tup
         raise LayoutError(f"cannot redistribute between the meshes {src.mesh!r} and {dst.mesh!r}")
     src.check_even(shape)
     dst.check_even(shape)
-    moves = _cheapest_moves((src.dim_axes, src.partial), (dst.dim_axes, dst.partial), src, shape, itemsize)
-    return tuple(
-        Step(*move, layout=Layout.from_dim_axes(src.mesh, dim_axes, partial))
-        for move, (dim_axes, partial) in moves
-    )
+    came_from = _shortest_paths(src, dst.partial, shape, itemsize)
+    path: list[Step] = []
+    state = (dst.dim_axes, dst.partial)
+    while state != (src.dim_axes, src.partial):
+        move, before = came_from[state]
+        path.append(Step(*move, layout=Layout.from_dim_axes(src.mesh, *state)))
+        state = before
+    return tuple(reversed(path))
 
 
-def _cheapest_moves(
-    start: _State, goal: _State, layout: Layout, shape: tuple[int, ...], itemsize: int
-) -> list[tuple[_Move, _State]]:
-    """Dijkstra's algorithm. Ties are broken by the order in which ``_moves`` yields."""
-    sizes, names = layout.mesh_shape, layout.mesh.mesh_dim_names
+# One search serves all goals of a source that wait for the same reductions, as when dispatch compares cures.
+@lru_cache(maxsize=16)
+def _shortest_paths(
+    src: Layout, wanted: _Partials, shape: tuple[int, ...], itemsize: int
+) -> dict[_State, tuple[_Move, _State]]:
+    """Dijkstra's algorithm: the last move to each state that can be reached, and the state before it.
+
+    Ties are broken by the order in which ``_moves`` yields, so that every rank finds the same paths.
+    """
+    sizes, names = src.mesh_shape, src.mesh.mesh_dim_names
     total_bytes = prod(shape) * itemsize
-    has_size_one = 1 in sizes
+    start: _State = (src.dim_axes, src.partial)
     best: dict[_State, _Cost] = {start: (0, 0, 0)}
     came_from: dict[_State, tuple[_Move, _State]] = {}
-    done: set[_State] = set()
     order = count()
     queue = [((0, 0, 0), next(order), start)]
     while queue:
         cost, _, state = heappop(queue)
-        if state in done:
+        if cost != best[state]:
             continue
-        if state == goal:
-            break
-        done.add(state)
-        for move, after in _moves(state, goal[1], sizes, shape, total_bytes):
-            if has_size_one:
+        for move, after in _moves(state, wanted, sizes, shape, total_bytes):
+            if 1 in sizes:
                 # An axis of size 1 has one canonical place in the order (see hyper_layout.order).
                 placements = placements_of(after[0], after[1], sizes)
                 after = dim_axes_of(placements, sizes, names, len(shape)), after[1]
@@ -139,13 +142,7 @@ def _cheapest_moves(
                 best[after] = reached
                 came_from[after] = (move, state)
                 heappush(queue, (reached, next(order), after))
-    path: list[tuple[_Move, _State]] = []
-    state = goal
-    while state != start:
-        move, before = came_from[state]
-        path.append((move, state))
-        state = before
-    return path[::-1]
+    return came_from
 
 
 def _moves(
@@ -186,15 +183,11 @@ def _moves(
                 sliced = _with_dim(dim_axes, dim, (*dim_axes[dim], axis))
                 yield ("slice", axis, dim, None, None, 0), (sliced, partial)
             wanted_op = wanted[axis]
-            if wanted_op is not None and _commutes(wanted_op, partial):
+            # A layout holds only Partials that commute: others must be reduced before this one begins.
+            if wanted_op is not None and all(op is None or commute(op, wanted_op) for op in partial):
                 waiting = (*partial[:axis], wanted_op, *partial[axis + 1 :])
                 yield ("to_partial", axis, None, None, wanted_op, 0), (dim_axes, waiting)
 
 
 def _with_dim(dim_axes: DimAxes, dim: int, axes: tuple[int, ...]) -> DimAxes:
     return (*dim_axes[:dim], axes, *dim_axes[dim + 1 :])
-
-
-def _commutes(reduce_op: str, partial: _Partials) -> bool:
-    """Whether a layout may wait for ``reduce_op`` beside these (as ``Layout`` demands)."""
-    return all(other is None or other == reduce_op or {other, reduce_op} <= _LINEAR for other in partial)
