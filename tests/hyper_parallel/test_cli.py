@@ -1,0 +1,67 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from hyper_dispatch import op_names
+from hyper_parallel import cli
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+class Point:
+    """An installed adapter, as far as its listing goes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_info_shows_versions_adapters_and_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "entry_points", lambda group: [Point("zeta"), Point("alpha")])
+    monkeypatch.setattr(cli, "get_platform", lambda: Point("alpha"))
+    output = invoke("info")
+    assert "hyper-parallel" in output and "python" in output
+    assert "alpha, zeta" in output
+    assert any("platform used" in line and "alpha" in line for line in output.splitlines())
+
+
+def test_info_reports_a_missing_platform_instead_of_failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("cannot tell which platform to use")
+
+    monkeypatch.setattr(cli, "get_platform", refuse)
+    assert "cannot tell which platform to use" in invoke("info")
+
+
+def test_ops_lists_every_registered_operator() -> None:
+    output = invoke("ops", "--markdown")
+    assert output.startswith("| operator | strategy |\n|---|---|\n")
+    assert op_names(), "something is registered"
+    assert [line.split(" | ")[0].removeprefix("| ") for line in output.splitlines()[2:]] == list(op_names())
+    assert f"{len(op_names())} operators" in invoke("ops")
+
+
+def test_module_runs_as_a_program() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "hyper_parallel", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "hyper-parallel" in result.stdout
+    assert "info" in result.stdout and "ops" in result.stdout
