@@ -1,5 +1,10 @@
 """The three-stage operator dispatcher, its rows engine, its layout cache and its registry."""
 
+from hyper_dispatch.cache import CacheInfo as CacheInfo
+from hyper_dispatch.cache import LayoutCacheKey as LayoutCacheKey
+from hyper_dispatch.dispatcher import OpDispatcher as OpDispatcher
+from hyper_dispatch.dispatcher import dispatch as dispatch
+from hyper_dispatch.dispatcher import dispatcher as dispatcher
 from hyper_dispatch.distributed_op import DistributedOp as DistributedOp
 from hyper_dispatch.distributed_op import RowsOp as RowsOp
 from hyper_dispatch.distributed_op import layouts_of as layouts_of

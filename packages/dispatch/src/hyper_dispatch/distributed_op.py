@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hyper_dispatch.effects import Effects
+from hyper_dispatch.outputs import wrap_outputs
 from hyper_dispatch.rows import Row, infer_rows
 from hyper_dispatch.signature import Signature
+from hyper_dtensor import Spec
 from hyper_layout import Layout, LayoutError
 
 Preprocessed = tuple[tuple[Any, ...], dict[str, Any], Sequence[Any]]
@@ -79,9 +81,22 @@ class DistributedOp:
     ) -> Callable[..., Any] | None:
         """A local implementation to use instead of `func`, or None. Called once per cache entry.
 
-        It must take everything that is not in `cache_values` from its own arguments.
+        It serves later calls too: it takes everything that is not in `cache_values` from its own arguments,
+        and reads the rank when it runs (ranks that are threads of one process share the entry).
         """
         return None
+
+    def wrap_output(self, py_output: Any, output_layouts: Sequence[Layout | None]) -> Any:
+        """Make distributed tensors of the local results.
+
+        The dispatcher does this itself, with gradient states and known shapes, unless this is overridden.
+
+        Args:
+            py_output: What the local implementation returned.
+            output_layouts: As `infer_layout` derived them.
+        """
+        specs = [None if layout is None else Spec.of(layout) for layout in output_layouts]
+        return wrap_outputs(py_output, specs, [None] * len(specs))
 
     def draws(self, cache_values: Sequence[Any]) -> bool:
         """Whether a call with these values draws random numbers (asked once per cache entry)."""

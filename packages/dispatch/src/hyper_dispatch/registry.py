@@ -257,10 +257,8 @@ def _check_keys(content: Mapping[Any, Any], allowed: Mapping[str, type], where: 
         if key not in allowed:
             raise RegistryError(f"{where}: unknown key {key!r}; allowed keys: {_list(allowed)}")
         if not isinstance(value, allowed[key]) and not (key == "strategy" and value is None):
-            kind = allowed[key].__name__
-            raise RegistryError(
-                f"{where}: key {key!r} must be a {kind}, got {type(value).__name__} ({value!r})"
-            )
+            kind, got = allowed[key].__name__, type(value).__name__
+            raise RegistryError(f"{where}: key {key!r} must be a {kind}, got {got} ({value!r})")
 
 
 def _strings(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:

@@ -111,9 +111,7 @@ def match_row(rows: Sequence[Row], placements: Sequence[Placement]) -> Row | Non
     """The first row whose inputs are these placements, or None."""
     for candidate in rows:
         if len(candidate.inputs) != len(placements):
-            raise AssertionError(
-                f"row '{candidate}' does not have one input for each of {len(placements)} operands"
-            )
+            raise AssertionError(f"row '{candidate}' needs one input for each of {len(placements)} operands")
         if all(map(_matches, candidate.inputs, placements)):
             return candidate
     return None

@@ -24,7 +24,7 @@ class Signature:
         varargs: Name of the parameter that takes the remaining positional arguments, or None.
     """
 
-    __slots__ = ("_aliases", "_bind", "_keyword_only", "_position", "names", "text", "varargs")
+    __slots__ = ("_aliases", "_bind", "_position", "names", "text", "varargs")
 
     def __init__(self, text: str, op_name: str = "operation") -> None:
         """Read a signature.
@@ -39,7 +39,6 @@ class Signature:
         self.text = text
         varargs: str | None = None
         self._aliases: dict[str, str] = {}
-        self._keyword_only = -1
         names: list[str] = []
         source: list[str] = []
         defaults: dict[str, Any] = {}
@@ -47,7 +46,6 @@ class Signature:
             if part == "*":
                 if varargs is None:
                     source.append("*")
-                self._keyword_only = len(names)
                 continue
             star = part.startswith("*")
             spelled, equals, default = part.lstrip("*").partition("=")
@@ -94,11 +92,11 @@ class Signature:
     def keyword_order(self, names: Sequence[str]) -> list[str]:
         """Keyword names in the order of their parameters, unknown ones last."""
         end = len(self.names)
-        return sorted(names, key=lambda name: self._position.get(self._aliases.get(name, name), end))
 
-    def keyword_only(self, name: str) -> bool:
-        """Whether a parameter can be given by keyword only."""
-        return 0 <= self._keyword_only <= self._position[name]
+        def position(name: str) -> int:
+            return self._position.get(self._aliases.get(name, name), end)
+
+        return sorted(names, key=position)
 
     def name_of(self, position: int) -> str:
         """Name of the parameter that positional argument number `position` goes to."""
