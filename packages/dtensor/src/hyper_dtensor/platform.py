@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from hyper_layout import set_rank_source
+from hyper_layout import DeviceMesh, set_group_source, set_rank_source
 
 if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
@@ -70,6 +70,9 @@ class Platform(Protocol):
 
     def group(self, ranks: tuple[int, ...]) -> Group:
         """The group of these global ranks (this process is one of them); ranks outside take no part."""
+
+    def native_group(self, group: Group) -> Any:
+        """The framework's own object for ``group``: what ``mesh.get_group`` hands to users."""
 
     def group_ranks(self, group: Group) -> tuple[int, ...]:
         """Global ranks of ``group`` in its own order."""
@@ -144,6 +147,12 @@ class Platform(Protocol):
 
     def is_meta(self, x: Tensor) -> bool:
         """Whether ``x`` has a shape but no data."""
+
+    def is_floating(self, x: Tensor) -> bool:
+        """Whether the dtype is floating."""
+
+    def scale_(self, x: Tensor, factor: Tensor) -> None:
+        """Multiply ``x`` in place by a 0-d ``factor``, without gradient."""
 
     def memo(self, x: Tensor) -> dict[Any, Any] | None:
         """A dictionary that lives as long as the plain non-leaf ``x``; ``None`` where it would leak."""
@@ -231,7 +240,13 @@ def set_platform(platform: str | Platform) -> Platform:
     with _lock:
         _chosen = _load(platform) if isinstance(platform, str) else platform
         set_rank_source(_chosen.rank)
+        set_group_source(_native_group)
         return _chosen
+
+
+def _native_group(mesh: DeviceMesh, axis: int) -> Group:
+    platform = get_platform()
+    return platform.native_group(platform.group(mesh.ranks_along(axis)))
 
 
 def get_platform() -> Platform:

@@ -1,1 +1,4 @@
-"""The PyTorch adapter."""
+"""The PyTorch adapter: ``TorchPlatform`` and its DTensor."""
+
+from hyper_platform_torch.platform import TorchPlatform as TorchPlatform
+from hyper_platform_torch.tensor import TorchDTensor as TorchDTensor

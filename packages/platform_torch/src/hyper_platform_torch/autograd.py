@@ -1,0 +1,70 @@
+"""Autograd verbs: differentiable linear maps, and what a local tensor's gradient state is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+__all__ = ["TorchAutograd"]
+
+Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+
+class _Linear(torch.autograd.Function):
+    """A linear map with its transpose; the backward is the same function with the two swapped."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
+        ctx.maps = (forward, backward)
+        return forward(x) if value is None else value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        forward, backward = ctx.maps
+        return _linear(gradients[0], backward, forward, None), None, None, None
+
+
+def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
+    if x.requires_grad and torch.is_grad_enabled():
+        return _Linear.apply(x, forward, backward, value)  # type: ignore[no-untyped-call, no-any-return]
+    return forward(x) if value is None else value.detach()
+
+
+class TorchAutograd:
+    """The autograd verbs of the platform."""
+
+    def linear(self, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None = None) -> torch.Tensor:
+        """``forward(x)`` with gradient ``backward(g)``; exact under ``create_graph``."""
+        return _linear(x, forward, backward, value)
+
+    def tracks_gradient(self, x: torch.Tensor) -> bool:
+        """Whether gradients are on and ``x`` needs one."""
+        return x.requires_grad and torch.is_grad_enabled()
+
+    def grad_enabled(self) -> bool:
+        """Whether gradients are on."""
+        return torch.is_grad_enabled()
+
+    def version(self, x: torch.Tensor) -> int:
+        """The version counter, which in-place operations raise."""
+        return x._version
+
+    def gradient_scope(self, x: torch.Tensor) -> None:
+        """Constant: a view may serve several graphs."""
+        return None
+
+    def detach(self, x: torch.Tensor) -> torch.Tensor:
+        """An alias of ``x`` without history."""
+        return x.detach()
+
+    def backward(self, x: torch.Tensor, gradient: torch.Tensor, **options: Any) -> None:
+        """Run the engine from the local tensor."""
+        torch.autograd.backward(x, gradient, **options)
+
+    def memo(self, x: torch.Tensor) -> dict[Any, Any] | None:
+        """A dictionary on the tensor itself; ``None`` for a leaf, whose views would keep it alive."""
+        if x.grad_fn is None:
+            return None
+        return x.__dict__.setdefault("_hyper_parallel_views", {})  # type: ignore[no-any-return]

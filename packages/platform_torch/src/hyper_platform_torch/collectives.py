@@ -1,0 +1,86 @@
+"""The bare collectives on local tensors; every result is fresh and carries no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hyper_platform_torch.processes import TorchGroup
+
+__all__ = ["TorchCollectives"]
+
+_REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT}
+
+
+def _ordered(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Tensor]:
+    """Pieces that the backend ordered by ascending rank, in mesh order."""
+    return list(pieces) if group.order is None else [pieces[index] for index in group.order]
+
+
+def _by_rank(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Tensor]:
+    """Pieces in mesh order, as the backend wants them: by ascending rank."""
+    if group.order is None:
+        return list(pieces)
+    placed = list(pieces)
+    for position, index in enumerate(group.order):
+        placed[index] = pieces[position]
+    return placed
+
+
+class TorchCollectives:
+    """The collective verbs of the platform."""
+
+    def all_reduce(self, x: torch.Tensor, op: str, group: TorchGroup) -> torch.Tensor:
+        """Reduce over the group; bool counts as 0 and 1, and stays bool under max, min and prod."""
+        x = x.detach()
+        if x.dtype == torch.bool:
+            return self.all_reduce(x.to(torch.uint8), op, group).to(torch.bool if op != "sum" else torch.int64)
+        out = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(out, _REDUCE[op], group=group.handle)
+        return out
+
+    def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
+        """Join the pieces of the group along ``dim``."""
+        x = x.detach().contiguous()
+        pieces = [torch.empty_like(x) for _ in group.ranks]
+        dist.all_gather(pieces, x, group=group.handle)
+        return torch.cat(_ordered(pieces, group), dim)
+
+    def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
+        """Reduce and keep this rank's piece of ``dim``."""
+        pieces = _by_rank(x.detach().chunk(len(group.ranks), dim), group)
+        sent = torch.cat(pieces)
+        out = torch.empty_like(pieces[0], memory_format=torch.contiguous_format)
+        dist.reduce_scatter_tensor(out, sent, _REDUCE[op], group=group.handle)
+        return out
+
+    def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
+        """Send piece i of ``split_dim`` to position i, join what arrives along ``concat_dim``."""
+        pieces = _by_rank(x.detach().chunk(len(group.ranks), split_dim), group)
+        sent = torch.cat(pieces)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=group.handle)
+        return torch.cat(_ordered(received.chunk(len(group.ranks)), group), concat_dim)
+
+    def broadcast(self, x: torch.Tensor, source: int, group: TorchGroup) -> torch.Tensor:
+        """The tensor of the rank at position ``source``."""
+        out = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.broadcast(out, group.ranks[source], group=group.handle)
+        return out
+
+    def scatter(self, x: torch.Tensor, dim: int, source: int, group: TorchGroup) -> torch.Tensor:
+        """This position's piece along ``dim`` of the tensor of the rank at ``source``."""
+        pieces = [piece.contiguous() for piece in x.detach().chunk(len(group.ranks), dim)]
+        out = torch.empty_like(pieces[0])
+        is_source = dist.get_rank() == group.ranks[source]
+        dist.scatter(out, _by_rank(pieces, group) if is_source else None, group.ranks[source], group=group.handle)
+        return out
+
+    def all_gather_object(self, value: Any, group: TorchGroup) -> list[Any]:
+        """The picklable values of the group, in mesh order."""
+        values: list[Any] = [None] * len(group.ranks)
+        dist.all_gather_object(values, value, group=group.handle)
+        return values if group.order is None else [values[index] for index in group.order]

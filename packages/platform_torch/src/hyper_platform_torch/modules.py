@@ -1,0 +1,80 @@
+"""Module verbs: walking a module tree, exchanging its parameters, hooking its forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+from hyper_platform_torch.tensor import TorchDTensor
+
+__all__ = ["TorchModules"]
+
+
+class TorchModules:
+    """The module verbs of the platform."""
+
+    def children(self, module: nn.Module) -> Mapping[str, nn.Module]:
+        """Direct submodules by name; a module held twice is listed under each name."""
+        return {name: child for name, child in module._modules.items() if child is not None}
+
+    def parameters(self, module: nn.Module) -> Mapping[str, torch.Tensor]:
+        """Parameters of the module itself."""
+        return {name: value for name, value in module._parameters.items() if value is not None}
+
+    def buffers(self, module: nn.Module) -> Mapping[str, torch.Tensor]:
+        """Buffers of the module itself."""
+        return {name: value for name, value in module._buffers.items() if value is not None}
+
+    def set_parameter(self, module: nn.Module, name: str, value: TorchDTensor) -> None:
+        """Exchange the contents of the parameter object: ties and optimizers built before keep it.
+
+        Raises:
+            RuntimeError: If the object cannot be exchanged in place (somebody holds a weak reference or a
+                C++ handle to it); says what to do.
+        """
+        old = module._parameters[name]
+        assert old is not None, "only parameters that exist are distributed"
+        new = nn.Parameter(value, requires_grad=old.requires_grad)
+        try:
+            torch.utils.swap_tensors(old, new)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"parameter {name!r} of {type(module).__name__} cannot be turned into a DTensor in place ({error}); "
+                "parallelize the model before its first forward, before wrapping it, and build the optimizer afterwards"
+            ) from error
+
+    def set_buffer(self, module: nn.Module, name: str, value: TorchDTensor) -> None:
+        """Replace a buffer."""
+        module._buffers[name] = value
+
+    def before_forward(self, module: nn.Module, hook: Callable[..., Any]) -> Any:
+        """A forward pre-hook that sees and returns positional and keyword arguments."""
+        return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def after_forward(self, module: nn.Module, hook: Callable[..., Any]) -> Any:
+        """A forward hook that sees the arguments and returns the output."""
+        return module.register_forward_hook(hook, with_kwargs=True)
+
+    @contextmanager
+    def watch_modules(self, enter: Callable[[Any], None], leave: Callable[[Any], None]) -> Iterator[None]:
+        """Call ``enter`` and ``leave`` around every module's forward, also one that raises."""
+        before = module_hooks.register_module_forward_pre_hook(lambda module, args: enter(module))
+        after = module_hooks.register_module_forward_hook(lambda module, args, output: leave(module), always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def is_linear_module(self, module: Any) -> bool:
+        """``torch.nn.Linear`` and what derives from it."""
+        return isinstance(module, nn.Linear)
+
+    def is_embedding_module(self, module: Any) -> bool:
+        """``torch.nn.Embedding`` and what derives from it."""
+        return isinstance(module, nn.Embedding)

@@ -1,0 +1,87 @@
+"""``TorchPlatform``: the platform protocol on PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hyper_dtensor import Spec
+from hyper_ops import load_ops
+
+from hyper_platform_torch.autograd import TorchAutograd
+from hyper_platform_torch.collectives import TorchCollectives
+from hyper_platform_torch.local_ops import TorchOps
+from hyper_platform_torch.modules import TorchModules
+from hyper_platform_torch.processes import TorchProcesses
+from hyper_platform_torch.python_functions import python_body
+from hyper_platform_torch.random_state import TorchRandom
+from hyper_platform_torch.tensor import TorchDTensor
+
+__all__ = ["TorchPlatform"]
+
+_DTYPE_NAMES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "b",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+
+
+class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom, TorchModules):
+    """PyTorch 2.13 on CPU (gloo), CUDA (nccl) and Ascend (hccl, with torch_npu)."""
+
+    name = "torch"
+    framework = "PyTorch"
+    device_types = ("cpu", "cuda", "npu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops = TorchOps()
+        self.python_body = python_body
+        load_ops()
+
+    def wrap(self, x: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
+        """The DTensor over ``x``."""
+        return TorchDTensor(x, spec, shape)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether ``value`` is a torch tensor and no DTensor."""
+        return isinstance(value, torch.Tensor) and not isinstance(value, TorchDTensor)
+
+    def is_floating(self, x: torch.Tensor) -> bool:
+        """Whether the dtype is floating."""
+        return x.dtype.is_floating_point
+
+    def requires_grad(self, x: torch.Tensor) -> bool:
+        """Whether ``x`` needs a gradient."""
+        return x.requires_grad
+
+    def dtype_name(self, x: torch.Tensor) -> str:
+        """Short name of the dtype."""
+        return _DTYPE_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))
+
+    def itemsize(self, x: torch.Tensor) -> int:
+        """Bytes per element."""
+        return x.dtype.itemsize
+
+    def is_meta(self, x: torch.Tensor) -> bool:
+        """Whether ``x`` is on the meta device."""
+        return x.is_meta
+
+    def scale_(self, x: torch.Tensor, factor: torch.Tensor) -> None:
+        """Multiply in place, without gradient."""
+        with torch.no_grad():
+            x.mul_(factor.to(x.device))
+
+    def create(self, kind: str, shape: tuple[int, ...], device_type: str, **options: Any) -> torch.Tensor:
+        """A local tensor on ``device_type``."""
+        arguments = [shape, options.pop("fill_value")] if kind == "full" else [shape]
+        return getattr(torch, kind)(*arguments, device=device_type, **options)  # type: ignore[no-any-return]
