@@ -1,0 +1,45 @@
+import pytest
+
+from hyper_layout import DeviceMesh, Layout, LayoutError, Partial, Replicate, Shard, format_layout, parse_layout
+from tests.layout.every_layout import every_layout
+
+MESH = DeviceMesh("cpu", (2, 4), ("dp", "tp"))
+
+
+def test_format():
+    assert format_layout("f32", (8, 16), Layout(MESH, (Shard(0), Partial()), 2)) == "f32[8,16] dp:S(0) tp:P(sum)"
+    assert format_layout("i64", (), Layout(MESH, (Replicate(), Replicate()), 0)) == "i64[] dp:R tp:R"
+
+
+def test_every_layout_is_read_back():
+    for shape in ((), (8,), (8, 16), (8, 16, 8)):
+        for layout in every_layout(MESH, len(shape)):
+            assert parse_layout(format_layout("bf16", shape, layout), MESH) == ("bf16", shape, layout)
+
+
+def test_the_reader_is_generous():
+    expected = ("f32", (8, 16), Layout(MESH, (Shard(0), Partial()), 2))
+    assert parse_layout("  f32[8, 16]   tp:P(sum)  dp:S(-2) ", MESH) == expected
+    strided = Layout.from_dim_axes(MESH, [(1, 0)])
+    assert strided.notation == "dp:SS(0, 4) tp:S(0)"
+    assert parse_layout("f32[8] dp:SS(0,4) tp:S(0)", MESH)[2] is strided
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dp:S(0) tp:R", "does not begin with a dtype and a shape"),
+        ("f32[8,] dp:S(0) tp:R", "does not begin with a dtype and a shape"),
+        ("f32[8]dp:S(0) tp:R", "does not begin with a dtype and a shape"),
+        ("f32[8] dp:S(0)", "says nothing of mesh axis 'tp'"),
+        ("f32[8] dp:S(0) dp:R tp:R", "names mesh axis 'dp' twice"),
+        ("f32[8] dp:S(0) cp:R", "'cp' is not known: this mesh has 'dp', 'tp'"),
+        ("f32[8] dp:S(0) tp", "'tp' does not begin with an axis"),
+        ("f32[8] dp:S(0) tp:Q", "'Q' is no placement"),
+        ("f32[8] dp:S(0)tp:R", "does not begin with an axis"),
+        ("f32[8] dp:S(1) tp:R", "out of range"),
+    ],
+)
+def test_bad_text(text: str, message: str):
+    with pytest.raises(LayoutError, match=message):
+        parse_layout(text, MESH)
