@@ -1,0 +1,92 @@
+"""What happens to a tensor where it enters or leaves a styled module: shared by all styles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from hyper_dtensor import DTensor, get_platform
+from hyper_layout import DeviceMesh, Placement
+
+__all__ = ["enter", "first_input", "leave", "one_axis"]
+
+Value: TypeAlias = Any
+
+
+def one_axis(placement: Placement | Sequence[Placement]) -> tuple[Placement, ...]:
+    """A style's layout argument as placements of a one-axis mesh.
+
+    Raises:
+        TypeError: If it is neither a placement nor a sequence of one.
+    """
+    placements = (placement,) if isinstance(placement, Placement) else tuple(placement)
+    if len(placements) != 1 or not isinstance(placements[0], Placement):
+        raise TypeError(f"a style's layout is one Placement of the tensor-parallel axis, got {placement!r}")
+    return placements
+
+
+def enter(
+    value: Value, mesh: DeviceMesh, layouts: Sequence[Placement], desired: Sequence[Placement]
+) -> DTensor:
+    """An input as a DTensor in the ``desired`` layout.
+
+    A plain tensor is this rank's part under ``layouts``; several styles that wrap the same plain tensor
+    share its varying view. A DTensor says itself how it is laid out.
+
+    Raises:
+        ValueError: If a DTensor is on another mesh.
+    """
+    if not isinstance(value, DTensor):
+        value = DTensor.from_local(value, mesh, layouts)
+    elif value.device_mesh is not mesh:
+        raise ValueError(
+            f"the input {value!r} is on {value.device_mesh}, the module was parallelized on {mesh}; "
+            "redistribute cannot change the mesh: pass to_local() or build the input on the module's mesh"
+        )
+    return value.redistribute(desired)
+
+
+def leave(
+    value: DTensor,
+    desired: Sequence[Placement],
+    use_local: bool,
+    *,
+    reduce_dtype: Any = None,
+    grad_placements: Sequence[Placement] | None = None,
+) -> Value:
+    """An output in the ``desired`` layout, as a local tensor if ``use_local``.
+
+    Args:
+        value: The output.
+        desired: The target placements.
+        use_local: Whether the caller gets this rank's local tensor.
+        reduce_dtype: Floating dtype in which a Partial output is reduced; the result is rounded back.
+        grad_placements: For ``use_local``: what the gradient of the local tensor is.
+    """
+    dtype = value._local.dtype
+    if reduce_dtype is not None and reduce_dtype != dtype and any(value.layout.partial) and value.placements != desired:
+        value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
+    else:
+        value = value.redistribute(desired)
+    return value.to_local(grad_placements=grad_placements) if use_local else value
+
+
+def first_input(
+    style: str, module: Any, inputs: tuple[Value, ...], prepare: Callable[[Value], Value]
+) -> tuple[Value, ...]:
+    """The positional inputs with the first one prepared; the others pass through.
+
+    Raises:
+        ValueError: If the module was called without positional inputs, or the first is no tensor.
+    """
+    if not inputs:
+        raise ValueError(
+            f"{style} prepares the first positional input of {type(module).__name__}, which was called with keywords only; "
+            "pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., desired_input_kwarg_layouts=...)"
+        )
+    if not (isinstance(inputs[0], DTensor) or get_platform().is_tensor(inputs[0])):
+        raise ValueError(
+            f"{style} expects a tensor or DTensor as the first input of {type(module).__name__}, "
+            f"got {type(inputs[0]).__name__}"
+        )
+    return (prepare(inputs[0]), *inputs[1:])
