@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +55,20 @@ def test_ops_lists_every_registered_operator() -> None:
     assert op_names(), "something is registered"
     assert [line.split(" | ")[0].removeprefix("| ") for line in output.splitlines()[2:]] == list(op_names())
     assert f"{len(op_names())} operators" in invoke("ops")
+
+
+def test_ops_lists_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_path: Path) -> None:
+    environment = os.environ | {"HYPER_PARALLEL_OPS_YAML_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "hyper_parallel", "ops", "--markdown"]
+    (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {local: true}\n")
+    good = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert "| my_shape_of | runs on locals |" in good.stdout
+
+    (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {lokal: true}\n")
+    bad = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert bad.returncode == 1
+    assert bad.stderr.startswith("error: ") and "own.yaml" in bad.stderr and "lokal" in bad.stderr
+    assert "Traceback" not in bad.stderr
 
 
 def test_module_runs_as_a_program() -> None:

@@ -174,7 +174,8 @@ def is_local(name: str) -> bool:
 
 
 def op_names() -> tuple[str, ...]:
-    """All registered names, the white list included, sorted."""
+    """All registered names, the white list included, sorted. Extensions are loaded first."""
+    load_extensions()
     return tuple(sorted({*_ops, *_local}))
 
 

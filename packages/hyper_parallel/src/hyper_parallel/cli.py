@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hyper_dispatch import find_op, op_names
+from hyper_dispatch import RegistryError, find_op, op_names
 from hyper_dtensor import get_platform
 from hyper_dtensor.platform import ENTRY_POINT_GROUP
-from hyper_ops import register_all
+from hyper_ops import load_ops
 
 # An entry point's name is the framework's import name; these distributions are what a report needs.
 DISTRIBUTIONS = ("hyper-parallel", "torch", "torch_npu", "mindspore", "numpy")
@@ -43,8 +43,12 @@ def ops(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown table.")] = False,
 ) -> None:
     """List the registered operators and the strategy that lays out each."""
-    register_all()
-    rows = [(name, _strategy(name)) for name in op_names()]
+    load_ops()
+    try:
+        rows = [(name, _strategy(name)) for name in op_names()]
+    except RegistryError as error:  # in the user's own registrations
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
     if markdown:
         typer.echo("| operator | strategy |\n|---|---|")
         for name, strategy in rows:
