@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from hyper_layout import DeviceMesh, Replicate
-
 from hyper_dtensor.collectives import all_reduce
 from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.gradients import axes_of
 from hyper_dtensor.platform import get_platform
+from hyper_layout import DeviceMesh, Replicate
 
 __all__ = ["clip_grad_norm_"]
 
@@ -45,7 +44,7 @@ def clip_grad_norm_(
         return platform.create("zeros", (), "cpu", dtype=None)
     is_max = math.isinf(norm_type)
 
-    # The p-th powers (or maxima) of all gradients that are cut by the same axes are combined before they are sent.
+    # The p-th powers (or maxima) of all gradients that are cut by the same axes are sent as one.
     parts: dict[tuple[DeviceMesh | None, int], list[Tensor]] = {}
     for gradient in gradients:
         key: tuple[DeviceMesh | None, int] = (None, 0)

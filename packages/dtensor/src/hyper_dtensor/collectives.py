@@ -21,10 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hyper_layout import DeviceMesh
-
 from hyper_dtensor import comm_debug, rank_check
 from hyper_dtensor.platform import Platform, get_platform
+from hyper_layout import DeviceMesh
 
 __all__ = [
     "LinearMap",
@@ -91,10 +90,9 @@ class LinearMap:
     def _communicate(self, platform: Platform, x: Tensor, size: int) -> Tensor:
         if size == 1:
             return platform.ops.clone(x)
-        ranks = self.mesh.ranks_along(self.axis)
-        group = platform.group(ranks)
         if rank_check.enabled():
-            rank_check.agree(platform, group, ranks, self.kind, self.mesh.mesh_dim_names[self.axis], x)
+            rank_check.agree(platform, self.mesh, self.axis, self.kind, x)
+        group = platform.group(self.mesh.ranks_along(self.axis))
         comm_debug.record(self.kind, self.mesh, self.axis, x)
         match self.kind:
             case "all_reduce":
@@ -147,7 +145,9 @@ def reduce_sum(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
 
 def gather_invariant(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, value: Tensor | None = None) -> Tensor:
     """All-gather / slice: for consumers that use the whole alike on all ranks (rule 4)."""
-    return differentiable(x, LinearMap("all_gather", mesh, axis, dim), LinearMap("slice", mesh, axis, dim), value)
+    return differentiable(
+        x, LinearMap("all_gather", mesh, axis, dim), LinearMap("slice", mesh, axis, dim), value
+    )
 
 
 def gather_varying(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, value: Tensor | None = None) -> Tensor:
@@ -158,7 +158,9 @@ def gather_varying(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, value: Tens
 
 def scatter_sum(x: Tensor, mesh: DeviceMesh, axis: int, dim: int) -> Tensor:
     """Reduce-scatter / all-gather: the summands become shards of the sum."""
-    return differentiable(x, LinearMap("reduce_scatter", mesh, axis, dim), LinearMap("all_gather", mesh, axis, dim))
+    return differentiable(
+        x, LinearMap("reduce_scatter", mesh, axis, dim), LinearMap("all_gather", mesh, axis, dim)
+    )
 
 
 def exchange(x: Tensor, mesh: DeviceMesh, axis: int, split_dim: int, concat_dim: int) -> Tensor:

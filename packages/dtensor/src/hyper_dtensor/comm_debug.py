@@ -14,7 +14,7 @@ from hyper_dtensor.platform import get_platform, modules_below
 if TYPE_CHECKING:
     from hyper_layout import DeviceMesh
 
-__all__ = ["Communication", "CommDebugMode"]
+__all__ = ["CommDebugMode", "Communication"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Communication:
     """What one collective is counted under.
 
     Attributes:
-        kind: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast`` or ``scatter``.
+        kind: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``scatter``.
         axis: Name of the mesh axis.
         module: Fully qualified name of the module whose forward caused it; empty outside of any.
         backward: Whether it ran in the backward of that module.
@@ -73,8 +73,13 @@ class CommDebugMode:
         if self._module is not None:
             platform = get_platform()
             names = {id(module): name for name, module in modules_below(platform, self._module)}
-            enter = lambda module: _open.modules.append(names.get(id(module), ""))  # noqa: E731
-            leave = lambda module: _open.modules.pop() if _open.modules else None  # noqa: E731
+
+            def enter(module: Any) -> None:
+                _open.modules.append(names.get(id(module), ""))
+
+            def leave(module: Any) -> None:
+                _open.modules.pop()
+
             self._exit.enter_context(platform.watch_modules(enter, leave))
         _open.modes.append(self)
         self.is_open = True
@@ -99,12 +104,18 @@ class CommDebugMode:
     @property
     def forward_counts(self) -> dict[str, int]:
         """Number of collectives by kind, forward only."""
-        return {kind: n for (kind, backward), n in self._sum(lambda e: (e.kind, e.backward)).items() if not backward}
+        return {
+            kind: n
+            for (kind, backward), n in self._sum(lambda e: (e.kind, e.backward)).items()
+            if not backward
+        }
 
     @property
     def backward_counts(self) -> dict[str, int]:
         """Number of collectives by kind, backward only."""
-        return {kind: n for (kind, backward), n in self._sum(lambda e: (e.kind, e.backward)).items() if backward}
+        return {
+            kind: n for (kind, backward), n in self._sum(lambda e: (e.kind, e.backward)).items() if backward
+        }
 
     @property
     def by_axis(self) -> dict[tuple[str, str], int]:
@@ -127,14 +138,16 @@ class CommDebugMode:
         return self.bytes.total()
 
     def __repr__(self) -> str:
-        return f"CommDebugMode({', '.join(f'{kind}: {n}' for kind, n in sorted(self.counts.items())) or 'nothing'})"
+        counts = ", ".join(f"{kind}: {n}" for kind, n in sorted(self.counts.items()))
+        return f"CommDebugMode({counts or 'nothing'})"
 
 
 def record(kind: str, mesh: DeviceMesh, axis: int, x: Any) -> None:
     """Count one collective on the local tensor ``x`` in every open mode of this thread."""
     if not _open.modes:
         return
-    entry = Communication(kind, mesh.mesh_dim_names[axis], _open.modules[-1] if _open.modules else "", _open.backward)
+    module = _open.modules[-1] if _open.modules else ""
+    entry = Communication(kind, mesh.mesh_dim_names[axis], module, _open.backward)
     size = get_platform().itemsize(x)
     for length in x.shape:
         size *= length
@@ -144,18 +157,18 @@ def record(kind: str, mesh: DeviceMesh, axis: int, x: Any) -> None:
 
 
 def in_backward(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``map_``, counted as the backward of the module that runs now; itself if nobody counts.
+    """``map_``, counted as the backward of the module that runs now.
 
-    A framework may run the backward on a thread of its own, so the open modes travel with the map.
+    A framework may run the backward on a thread of its own, so the open modes travel with the map; a mode
+    that was opened since then on the thread that runs it counts as well.
     """
-    if not _open.modes:
-        return map_
-    modes, module = list(_open.modes), _open.modules[-1] if _open.modules else ""
+    modes, module = tuple(_open.modes), _open.modules[-1] if _open.modules else ""
 
     def run(x: Any) -> Any:
         before = _open.modes, _open.modules, _open.backward
-        still_open = [mode for mode in modes if mode.is_open]
-        _open.modes, _open.modules, _open.backward = still_open, [module], True
+        counting = [mode for mode in modes if mode.is_open]
+        counting += [mode for mode in _open.modes if mode not in counting]
+        _open.modes, _open.modules, _open.backward = counting, [module], True
         try:
             return map_(x)
         finally:

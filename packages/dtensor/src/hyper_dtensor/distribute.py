@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from hyper_layout import DeviceMesh, Layout, Placement, Replicate
-
 from hyper_dtensor import comm_debug
 from hyper_dtensor.collectives import LinearMap
 from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.platform import Platform, get_platform, modules_below
 from hyper_dtensor.spec import Spec
+from hyper_layout import DeviceMesh, Layout, Placement, Replicate
 
 __all__ = ["distribute_module", "distribute_parameter", "distribute_tensor"]
 
@@ -46,9 +45,13 @@ def distribute_tensor(
     if isinstance(tensor, DTensor):
         if tensor.layout is Layout(mesh, placements, tensor.ndim):
             return tensor
-        raise ValueError(f"distribute_tensor got {tensor!r}: a DTensor is moved with redistribute(placements)")
+        raise ValueError(
+            f"distribute_tensor got {tensor!r}: a DTensor is moved with redistribute(placements)"
+        )
     if not platform.is_tensor(tensor):
-        raise TypeError(f"distribute_tensor takes a tensor of {platform.framework}, got {type(tensor).__name__}")
+        raise TypeError(
+            f"distribute_tensor takes a tensor of {platform.framework}, got {type(tensor).__name__}"
+        )
     shape = tuple(tensor.shape)
     layout = Layout(mesh, placements, len(shape))
     layout.local_shape(shape)  # refuses a dim that does not divide, before anything is sent
@@ -75,7 +78,7 @@ def _own_part(platform: Platform, local: Tensor, layout: Layout) -> Tensor:
 
 
 def _from_source(platform: Platform, local: Tensor, layout: Layout, source: int) -> Tensor:
-    """Scatter or broadcast axis by axis: after an axis, the ranks at ``source`` of the rest hold the truth."""
+    """Scatter or broadcast axis by axis; after each, the ranks at ``source`` of the rest hold the truth."""
     mesh = layout.mesh
     split = [(axis, dim) for dim, axes in enumerate(layout.dim_axes) for axis in axes]  # major axes first
     whole = [(axis, None) for axis in range(mesh.ndim) if axis not in {axis for axis, _ in split}]
@@ -84,14 +87,19 @@ def _from_source(platform: Platform, local: Tensor, layout: Layout, source: int)
         size = mesh.mesh_shape[axis]
         if not 0 <= source < size:
             raise ValueError(
-                f"src_data_rank={source} is not a coordinate of mesh axis {mesh.mesh_dim_names[axis]!r} (size {size})"
+                f"src_data_rank={source} is no coordinate of mesh axis {mesh.mesh_dim_names[axis]!r} "
+                f"(size {size})"
             )
         if size == 1:
             continue
         moved = True
         group = platform.group(mesh.ranks_along(axis))
         comm_debug.record("broadcast" if dim is None else "scatter", mesh, axis, local)
-        local = platform.broadcast(local, source, group) if dim is None else platform.scatter(local, dim, source, group)
+        local = (
+            platform.broadcast(local, source, group)
+            if dim is None
+            else platform.scatter(local, dim, source, group)
+        )
     return local if moved else platform.ops.clone(local)
 
 
@@ -121,8 +129,9 @@ def distribute_parameter(
     if isinstance(value, DTensor):
         if value.layout is not Layout(device_mesh, tuple(placements), value.ndim):
             raise ValueError(
-                f"parameter {name!r} of {type(module).__name__} is laid out as {value!r} already (it is shared, or was "
-                f"distributed before) and cannot also be {tuple(placements)}; give both users the same placements"
+                f"parameter {name!r} of {type(module).__name__} is laid out as {value!r} already (it is "
+                f"shared, or was distributed before) and cannot also be {tuple(placements)}; give both users "
+                "the same placements"
             )
         return value
     try:
@@ -166,8 +175,8 @@ def distribute_module(
     platform = get_platform()
     if getattr(module, "_distribute_module_applied", False):
         raise RuntimeError(
-            f"distribute_module was applied to this {type(module).__name__} before; apply one style to a module, and "
-            "use PrepareModuleInput / PrepareModuleOutput for further layout changes around it"
+            f"distribute_module was applied to this {type(module).__name__} before; apply one style to a "
+            "module, and use PrepareModuleInput / PrepareModuleOutput for further layout changes around it"
         )
     replicate = (Replicate(),) * device_mesh.ndim
     for name, submodule in list(modules_below(platform, module)):
@@ -179,7 +188,9 @@ def distribute_module(
     if input_fn is not None:
         prepare = input_fn
 
-        def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        def before(
+            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[Any, dict[str, Any]]:
             prepared = prepare(module, args, device_mesh)
             if prepared is None:
                 return args, kwargs

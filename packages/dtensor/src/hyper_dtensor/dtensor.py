@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from hyper_layout import DeviceMesh, Layout, Partial, Placement, Replicate, format_layout
+from typing import Any, TypeAlias
 
 from hyper_dtensor import gradients
 from hyper_dtensor.platform import get_platform
+from hyper_dtensor.rank_check import agree_on_value
 from hyper_dtensor.spec import Spec
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from hyper_layout import DeviceMesh, Layout, LayoutError, Placement, Replicate, format_layout
 
 __all__ = ["DTensor", "enter_dispatch", "exit_dispatch", "is_dtensor", "wrap"]
 
 Tensor: TypeAlias = Any
 
 
-class _Dispatching:
-    """Whether an operator strategy is running: then ``to_local()`` returns the bare local (design section 4)."""
+class _Dispatching(threading.local):
+    """Whether this thread runs an operator strategy: then ``to_local()`` returns the bare local (section 4).
+
+    Per thread: another rank, or a backward thread of the framework, is not inside of it.
+    """
 
     depth = 0
 
 
+_dispatching = _Dispatching()
+
+
 def enter_dispatch() -> None:
     """Operator strategies run until `exit_dispatch`; the two nest."""
-    _Dispatching.depth += 1
+    _dispatching.depth += 1
 
 
 def exit_dispatch() -> None:
     """The end of what `enter_dispatch` began."""
-    _Dispatching.depth -= 1
+    _dispatching.depth -= 1
 
 
 class DTensor:
@@ -83,7 +87,9 @@ class DTensor:
         platform = get_platform()
         if not platform.is_tensor(local):
             what = "a DTensor already" if isinstance(local, DTensor) else f"{type(local).__name__}"
-            raise TypeError(f"DTensor.from_local takes this rank's local tensor of {platform.framework}, got {what}")
+            raise TypeError(
+                f"DTensor.from_local takes this rank's local tensor of {platform.framework}, got {what}"
+            )
         if not isinstance(device_mesh, DeviceMesh):
             raise TypeError(f"DTensor.from_local takes a DeviceMesh, got {type(device_mesh).__name__}")
         ndim = len(local.shape)
@@ -95,7 +101,9 @@ class DTensor:
             for axis, grad in enumerate(gradients.check_grad_placements(layout, grad_placements)):
                 if grad.is_partial():
                     if layout.placements[axis].is_partial():
-                        raise ValueError("grad_placements: the gradient of a Partial tensor is Replicate, not Partial")
+                        raise ValueError(
+                            "grad_placements: the gradient of a Partial tensor is Replicate, not Partial"
+                        )
                     varying |= 1 << axis
         spec = Spec.of(layout, varying)
         t = platform.wrap(local, spec, _global_shape(local, spec))
@@ -115,7 +123,7 @@ class DTensor:
         Raises:
             ValueError: If ``grad_placements`` does not fit.
         """
-        if _Dispatching.depth:
+        if _dispatching.depth:
             return self._local
         self._check_use()
         return gradients.to_local(self, grad_placements)
@@ -126,7 +134,9 @@ class DTensor:
         Args:
             grad_placements: As for `to_local`, of the gathered tensor.
         """
-        return self.redistribute([Replicate()] * self.device_mesh.ndim).to_local(grad_placements=grad_placements)
+        return self.redistribute([Replicate()] * self.device_mesh.ndim).to_local(
+            grad_placements=grad_placements
+        )
 
     def redistribute(
         self, placements: Sequence[Placement] | DeviceMesh | None = None, *args: Any, **by_axis: Placement
@@ -216,6 +226,33 @@ class DTensor:
             return None
         return wrap(local, gradients.gradient_spec(self._spec), self._shape)
 
+    @grad.setter
+    def grad(self, value: DTensor | None) -> None:
+        if value is None:
+            self._local.grad = None
+            return
+        wanted = gradients.gradient_spec(self._spec).layout
+        if not isinstance(value, DTensor) or value.layout is not wanted:
+            raise LayoutError(
+                f"the gradient of {self!r} is laid out as {wanted.notation}, got {value!r}; "
+                "redistribute or distribute_tensor it first"
+            )
+        self._local.grad = value._local
+
+    @property
+    def data(self) -> DTensor:
+        """The tensor without history, on the same storage."""
+        return wrap(get_platform().detach(self._local), Spec.of(self._spec.layout), self._shape)
+
+    @data.setter
+    def data(self, value: DTensor) -> None:
+        if not isinstance(value, DTensor):
+            raise TypeError(f".data of a DTensor takes a DTensor, got {type(value).__name__}")
+        self._local.data = get_platform().detach(value._local)
+        self._spec, self._shape = Spec.of(value._spec.layout), value._shape
+        # The views alias the data that was there before, and no version says so (rule 3).
+        self._views = self._origin = None
+
     def backward(self, gradient: Any = None, **options: Any) -> None:
         """Gradients of the leaves with respect to this tensor, as the single-device program has them.
 
@@ -250,10 +287,10 @@ class DTensor:
         if not self._spec.layout.is_replicated:
             raise RuntimeError(
                 f"{what} needs the whole tensor, and this rank holds a part of it "
-                f"({self._spec.layout.notation}); nothing is communicated behind your back: call full_tensor() on every "
-                f"rank first, for example x.full_tensor().{what}"
+                f"({self._spec.layout.notation}); nothing is communicated behind your back: call "
+                f"full_tensor() on every rank first, for example x.full_tensor().{what}"
             )
-        return gradients.get_platform().detach(self._local)
+        return get_platform().detach(self._local)
 
     def item(self) -> Any:
         """The value of a one-element tensor that is Replicate everywhere; never communicates."""
@@ -277,7 +314,7 @@ class DTensor:
         return bool(self._whole("item()"))
 
     def __index__(self) -> int:
-        return self._whole("item()").__index__()
+        return int(self._whole("item()").__index__())
 
     def __repr__(self, **_: Any) -> str:
         dtype = get_platform().dtype_name(self._local)
@@ -307,18 +344,12 @@ def _global_shape(local: Tensor, spec: Spec) -> tuple[int, ...]:
 
 
 def check_replicated(t: DTensor) -> None:
-    """Raise on every rank if the ranks hold different values on a Replicate axis.
+    """Raise on every rank of the mesh if ranks hold different values along a Replicate axis.
 
     Raises:
         RuntimeError: Names the axis and the ranks.
     """
-    from hyper_dtensor.rank_check import agree_on_value
-
     platform = get_platform()
-    mesh = t.device_mesh
-    for axis, placement in enumerate(t.placements):
-        if placement.is_replicate() and mesh.mesh_shape[axis] > 1:
-            ranks = mesh.ranks_along(axis)
-            what = f"tensor {t!r} is Replicate on mesh axis {mesh.mesh_dim_names[axis]!r}"
-            digest = platform.ops.fingerprint(platform.detach(t._local))
-            agree_on_value(platform, platform.group(ranks), ranks, what, digest)
+    axes = gradients.axes_of(t.layout.replicate_axes)
+    digest = platform.ops.fingerprint(platform.detach(t._local))
+    agree_on_value(platform, t.device_mesh, axes, f"{t!r} is not the same on all ranks", digest)

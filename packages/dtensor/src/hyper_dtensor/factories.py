@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from hyper_layout import DeviceMesh, Layout, Placement, Replicate, current_mesh
-
 from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.random_state import local_seed
 from hyper_dtensor.spec import Spec
+from hyper_layout import DeviceMesh, Layout, Placement, Replicate, current_mesh
 
 __all__ = ["empty", "full", "ones", "rand", "randn", "zeros"]
 
@@ -32,9 +31,13 @@ def _create(
     mesh = device_mesh if device_mesh is not None else current_mesh()
     if mesh is None:
         raise ValueError(f"{kind} needs device_mesh=, or a current mesh (with mesh: ...)")
-    layout = Layout(mesh, tuple(placements) if placements is not None else (Replicate(),) * mesh.ndim, len(shape))
+    layout = Layout(
+        mesh, tuple(placements) if placements is not None else (Replicate(),) * mesh.ndim, len(shape)
+    )
     if layout.partial_axes:
-        raise ValueError(f"{kind} cannot be made Partial ({layout.notation}): make it Replicate and redistribute")
+        raise ValueError(
+            f"{kind} cannot be made Partial ({layout.notation}): make it Replicate and redistribute"
+        )
     random = kind in ("rand", "randn")
     with platform.seeded(local_seed(layout, mesh.device_type), mesh.device_type) if random else nullcontext():
         local = platform.create(kind, layout.local_shape(shape), mesh.device_type, **options)

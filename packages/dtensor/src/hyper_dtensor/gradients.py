@@ -7,19 +7,28 @@ like from outside. It holds no operator knowledge and no framework.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from hyper_layout import Layout, LayoutError, Partial, Replicate
 
 from hyper_dtensor.collectives import enter_once, share, vary
 from hyper_dtensor.platform import Platform, get_platform
 from hyper_dtensor.spec import Spec
+from hyper_layout import Layout, LayoutError, Partial, Replicate
 
 if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
 
-__all__ = ["check_tracked", "derive_origin", "enter", "gradient_spec", "grads_of", "plain_views", "sensitivity", "varying_view"]
+__all__ = [
+    "check_tracked",
+    "derive_origin",
+    "enter",
+    "gradient_spec",
+    "grads_of",
+    "mark_untracked",
+    "plain_views",
+    "sensitivity",
+    "varying_view",
+]
 
 Tensor: TypeAlias = Any
 
@@ -84,7 +93,9 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
     return view
 
 
-def derive_origin(output: DTensor, source: DTensor, rerun: Callable[[Tensor], Any], index: int | None) -> None:
+def derive_origin(
+    output: DTensor, source: DTensor, rerun: Callable[[Tensor], Any], index: int | None
+) -> None:
     """Let the varying view of ``output`` be the op applied to the varying view of ``source`` (rule 4).
 
     Args:
@@ -116,8 +127,8 @@ def plain_views(t: DTensor) -> None:
     t._origin = None
     if t._views and any(from_origin for _, _, from_origin in t._views.values()):
         raise RuntimeError(
-            "a hook or retain_grad() on this DTensor would miss the gradient of the ops that used it already; "
-            "register it before the first use"
+            "a hook or retain_grad() on this DTensor would miss the gradient of the ops that used it "
+            "already; register it before the first use"
         )
 
 
@@ -142,10 +153,17 @@ def check_tracked(t: DTensor) -> None:
     """
     if t._has_foreign_history():
         raise RuntimeError(
-            "this DTensor came out of a user's autograd function or a reentrant checkpoint that was given DTensors: "
-            "its history is not tracked and its gradients would be lost. Use checkpoint(..., use_reentrant=False), "
-            "or wrap the function in local_map so that it sees local tensors"
+            "this DTensor came out of a user's autograd function or a reentrant checkpoint that was given "
+            "DTensors: its history is not tracked and its gradients would be lost. Use "
+            "checkpoint(..., use_reentrant=False), or wrap the function in local_map so that it sees local "
+            "tensors"
         )
+
+
+def mark_untracked(result: DTensor, sources: Iterable[DTensor]) -> None:
+    """Mark a result made with gradients off from sources that need them (rule 7)."""
+    if not get_platform().grad_enabled() and any(t._untracked or t.requires_grad for t in sources):
+        result._untracked = True
 
 
 def gradient_spec(spec: Spec) -> Spec:
@@ -189,8 +207,8 @@ def sensitivity(t: DTensor, gradient: Any) -> Tensor:
     if gradient is None:
         if t.numel() != 1:
             raise RuntimeError(
-                f"backward() without a gradient needs a tensor of one element, got shape {tuple(t.shape)}: reduce it "
-                "(for example .sum()) or pass gradient="
+                f"backward() without a gradient needs a tensor of one element, got shape {tuple(t.shape)}: "
+                "reduce it (for example .sum()) or pass gradient="
             )
         local = platform.ops.ones_like(platform.detach(t._local))
     else:
@@ -218,8 +236,9 @@ def refuse_gradient(t: DTensor, what: str) -> None:
         LayoutError: Always; says what to do.
     """
     raise LayoutError(
-        f"{what}: {t._spec.layout.notation} carries no gradient on its Partial axes; reduce with the op itself "
-        "(amax, amin, prod over the sharded dim give an invariant result when a gradient is needed) or detach() first"
+        f"{what}: {t._spec.layout.notation} carries no gradient on its Partial axes; reduce with the op "
+        "itself (amax, amin, prod over the sharded dim give an invariant result when a gradient is needed) "
+        "or detach() first"
     )
 
 
@@ -278,7 +297,7 @@ def check_grad_placements(layout: Layout, grad_placements: Any) -> list[Any]:
         fits = grad == placement if placement.is_shard() else grad.is_replicate() or grad.is_partial("sum")
         if not fits:
             raise ValueError(
-                f"grad_placements: on mesh axis {name!r} the tensor is {placement} and its gradient cannot be {grad}; "
-                f"use {placement if placement.is_shard() else 'Replicate() or Partial()'}"
+                f"grad_placements: on mesh axis {name!r} the tensor is {placement} and its gradient cannot "
+                f"be {grad}; use {placement if placement.is_shard() else 'Replicate() or Partial()'}"
             )
     return wanted

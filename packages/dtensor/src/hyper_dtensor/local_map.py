@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from hyper_layout import DeviceMesh, Layout, Placement, Replicate
-
 from hyper_dtensor import gradients
 from hyper_dtensor.dtensor import DTensor, wrap
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.spec import Spec
+from hyper_layout import DeviceMesh, Layout, Placement, Replicate
 
 __all__ = ["local_map"]
 
@@ -60,8 +59,8 @@ def local_map(
                 if value.layout is not layout:
                     if not redistribute_inputs:
                         raise ValueError(
-                            f"local_map: argument {i} is {value!r} but in_placements asks for {layout.notation}; "
-                            "redistribute it, or pass redistribute_inputs=True"
+                            f"local_map: argument {i} is {value!r} but in_placements asks for "
+                            f"{layout.notation}; redistribute it, or pass redistribute_inputs=True"
                         )
                     values[i] = value.redistribute(layout.placements)
         operands = [value for value in [*values, *kwargs.values()] if isinstance(value, DTensor)]
@@ -84,7 +83,11 @@ def local_map(
         explicit += [None] * (len(values) - len(explicit))
         locals_ = [local_of(value, grads) for value, grads in zip(values, explicit, strict=True)]
         output = fn(*locals_, **{name: local_of(value, None) for name, value in kwargs.items()})
-        return _wrap_outputs(output, out_placements, mesh, varies)
+        result = _wrap_outputs(output, out_placements, mesh, varies)
+        for item in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(item, DTensor):
+                gradients.mark_untracked(item, operands)
+        return result
 
     return run
 
@@ -119,7 +122,9 @@ def _wrap_outputs(output: Any, out_placements: Any, mesh: DeviceMesh, varies: in
     if len(wanted) == 1 and len(outputs) > 1:
         wanted = wanted * len(outputs)
     if len(wanted) != len(outputs):
-        raise ValueError(f"local_map: the function returned {len(outputs)} outputs, out_placements has {len(wanted)}")
+        raise ValueError(
+            f"local_map: the function returned {len(outputs)} outputs, out_placements has {len(wanted)}"
+        )
     wrapped = []
     for value, placements in zip(outputs, wanted, strict=True):
         if placements is None or not platform.is_tensor(value):

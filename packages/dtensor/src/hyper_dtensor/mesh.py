@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hyper_layout import DeviceMesh, mesh_for_rank
-
 from hyper_dtensor.platform import get_platform
+from hyper_layout import DeviceMesh, mesh_for_rank
 
 __all__ = ["init_device_mesh"]
 

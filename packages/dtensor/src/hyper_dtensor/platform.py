@@ -187,7 +187,9 @@ class Platform(Protocol):
     def set_buffer(self, module: Module, name: str, value: DTensor) -> None:
         """Replace a buffer."""
 
-    def before_forward(self, module: Module, hook: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
+    def before_forward(
+        self, module: Module, hook: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+    ) -> Any:
         """Call ``hook(module, args, kwargs) -> (args, kwargs)`` before each forward; returns a handle."""
 
     def after_forward(self, module: Module, hook: Callable[..., Any]) -> Any:

@@ -1,14 +1,13 @@
-"""Seeds of random numbers on a mesh: Replicate pieces agree, shards differ (design section 4, random path)."""
+"""Seeds of random numbers on a mesh: Replicate pieces agree, shards differ (design section 4)."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from hyper_layout import DeviceMesh, Layout, LayoutError, current_rank
-
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.rank_check import agree_on_value
+from hyper_layout import DeviceMesh, Layout, LayoutError, current_rank
 
 __all__ = ["local_seed"]
 
@@ -43,7 +42,9 @@ def local_seed(layout: Layout, device: Any) -> int:
         RuntimeError: If the ranks are not seeded alike.
     """
     if layout.partial_axes:
-        raise LayoutError(f"random numbers cannot be laid out as {layout.notation}: use Shard or Replicate axes")
+        raise LayoutError(
+            f"random numbers cannot be laid out as {layout.notation}: use Shard or Replicate axes"
+        )
     seed = get_platform().draw_seed(device)
     _check_seeds(layout.mesh, seed)
     coordinate = layout.mesh.get_coordinate()
@@ -59,14 +60,13 @@ def _check_seeds(mesh: DeviceMesh, seed: int) -> None:
     key = (mesh, current_rank())
     if key in _checked:
         return
-    platform = get_platform()
-    for axis, size in enumerate(mesh.mesh_shape):
-        if size > 1:
-            ranks = mesh.ranks_along(axis)
-            what = (
-                f"the default random generators differ along mesh axis {mesh.mesh_dim_names[axis]!r}, so Replicate tensors "
-                "would not agree; seed all ranks alike before the first random op (for example torch.manual_seed(0))"
-            )
-            agree_on_value(platform, platform.group(ranks), ranks, what, seed)
+    agree_on_value(
+        get_platform(),
+        mesh,
+        range(mesh.ndim),
+        "the default random generators differ, so Replicate tensors would not agree; seed all ranks alike "
+        "before the first random op (for example torch.manual_seed(0))",
+        seed,
+    )
     with _lock:
         _checked.add(key)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hyper_layout import DeviceMesh, Layout, Placement, Step, plan
-
 from hyper_dtensor import collectives, gradients
-from hyper_dtensor.collectives import LinearMap
 from hyper_dtensor.platform import Platform, get_platform
 from hyper_dtensor.spec import Spec
+from hyper_layout import DeviceMesh, Layout, Placement, Step, plan
 
 if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
@@ -29,17 +27,23 @@ def target_layout(t: DTensor, placements: Any, args: Sequence[Any], by_axis: dic
     mesh = t.device_mesh
     if isinstance(placements, DeviceMesh):
         if placements is not mesh:
-            raise ValueError(f"redistribute cannot move a tensor to another mesh: it is on {mesh}, got {placements}")
+            raise ValueError(
+                f"redistribute cannot move a tensor to another mesh: it is on {mesh}, got {placements}"
+            )
         placements = args[0] if args else None
         args = args[1:]
     if args:
-        raise ValueError("redistribute takes the placements as one list: x.redistribute([Shard(0), Replicate()])")
+        raise ValueError(
+            "redistribute takes the placements as one list: x.redistribute([Shard(0), Replicate()])"
+        )
     if "placements" in by_axis:
         placements = by_axis.pop("placements")
     if "device_mesh" in by_axis:
         by_axis.pop("device_mesh")
     if (placements is None) == (not by_axis):
-        raise ValueError("redistribute takes either placements, one per mesh axis, or axis names: x.redistribute(tp=R)")
+        raise ValueError(
+            "redistribute takes either placements, one per mesh axis, or axis names: x.redistribute(tp=R)"
+        )
     if placements is not None:
         return Layout(mesh, tuple(placements), t.ndim)
     layout = t.layout
@@ -62,9 +66,18 @@ def redistribute(t: DTensor, target: Layout) -> DTensor:
 def _wrap(platform: Platform, t: DTensor, local: Tensor, step: Step) -> DTensor:
     """The result of ``step``; only its own axis changes its gradient state, to invariant."""
     out = platform.wrap(local, Spec.of(step.layout, t._spec.varying & ~(1 << step.axis)), t._shape)
-    if not platform.grad_enabled() and (t._untracked or t.requires_grad):
-        out._untracked = True
+    gradients.mark_untracked(out, [t])
     return out
+
+
+def _dim(step: Step) -> int:
+    assert step.dim is not None
+    return step.dim
+
+
+def _op(step: Step) -> str:
+    assert step.reduce_op is not None
+    return step.reduce_op
 
 
 def _no_gradient(platform: Platform, t: DTensor, step: Step) -> bool:
@@ -81,7 +94,7 @@ def _no_gradient(platform: Platform, t: DTensor, step: Step) -> bool:
 
 
 def _all_gather(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis, dim = step.layout.mesh, step.axis, step.dim
+    mesh, axis, dim = step.layout.mesh, step.axis, _dim(step)
     source = t._local
     if not platform.tracks_gradient(source):
         return _wrap(platform, t, collectives.all_gather(source, mesh, axis, dim), step)
@@ -103,7 +116,7 @@ def _all_gather(platform: Platform, t: DTensor, step: Step) -> DTensor:
 
 
 def _all_reduce(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis, op = step.layout.mesh, step.axis, step.reduce_op
+    mesh, axis, op = step.layout.mesh, step.axis, _op(step)
     if _no_gradient(platform, t, step):
         return _wrap(platform, t, collectives.all_reduce(t._local, mesh, axis, op), step)
     local = collectives.reduce_sum(t._local, mesh, axis)
@@ -111,10 +124,10 @@ def _all_reduce(platform: Platform, t: DTensor, step: Step) -> DTensor:
 
 
 def _reduce_scatter(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis, op = step.layout.mesh, step.axis, step.reduce_op
+    mesh, axis, op, dim = step.layout.mesh, step.axis, _op(step), _dim(step)
     if _no_gradient(platform, t, step):
-        return _wrap(platform, t, collectives.reduce_scatter(t._local, mesh, axis, step.dim, op), step)
-    local = collectives.scatter_sum(t._local, mesh, axis, step.dim)
+        return _wrap(platform, t, collectives.reduce_scatter(t._local, mesh, axis, dim, op), step)
+    local = collectives.scatter_sum(t._local, mesh, axis, dim)
     return _wrap(platform, t, _average(local, op, mesh, axis), step)
 
 
@@ -123,12 +136,13 @@ def _average(local: Tensor, op: str, mesh: DeviceMesh, axis: int) -> Tensor:
 
 
 def _all_to_all(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis = step.layout.mesh, step.axis
-    return _wrap(platform, t, collectives.exchange(t._local, mesh, axis, step.to_dim, step.dim), step)
+    assert step.to_dim is not None
+    local = collectives.exchange(t._local, step.layout.mesh, step.axis, step.to_dim, _dim(step))
+    return _wrap(platform, t, local, step)
 
 
 def _slice(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis, dim = step.layout.mesh, step.axis, step.dim
+    mesh, axis, dim = step.layout.mesh, step.axis, _dim(step)
     if not t._spec.varying >> axis & 1:
         return _wrap(platform, t, collectives.cut(t._local, mesh, axis, dim), step)
     # A varying tensor has the plain derivative, a zero-padded slice: nothing is sent (rule 5).
@@ -139,17 +153,15 @@ def _slice(platform: Platform, t: DTensor, step: Step) -> DTensor:
 
 
 def _to_partial(platform: Platform, t: DTensor, step: Step) -> DTensor:
-    mesh, axis, op = step.layout.mesh, step.axis, step.reduce_op
+    mesh, axis, op = step.layout.mesh, step.axis, _op(step)
     varying = bool(t._spec.varying >> axis & 1)
     ops = platform.ops
     if op == "sum":
         return _wrap(platform, t, collectives.enter_once(t._local, mesh, axis, varying=varying), step)
     if _no_gradient(platform, t, step):
-        first = mesh.get_local_rank(axis) == 0
-        return _wrap(platform, t, ops.ones_like(t._local) if op == "prod" and not first else ops.clone(t._local), step)
-    local = t._local if varying else collectives.differentiable(
-        t._local, LinearMap("identity", mesh, axis), LinearMap("all_reduce", mesh, axis)
-    )
+        neutral = op == "prod" and mesh.get_local_rank(axis) != 0
+        return _wrap(platform, t, ops.ones_like(t._local) if neutral else ops.clone(t._local), step)
+    local = t._local if varying else collectives.vary(t._local, mesh, axis)
     return _wrap(platform, t, ops.clone(local), step)
 
 
