@@ -16,7 +16,9 @@ class _Linear(torch.autograd.Function):
     """A linear map with its transpose; the backward is the same function with the two swapped."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None
+    ) -> torch.Tensor:
         ctx.maps = (forward, backward)
         return forward(x) if value is None else value.detach()
 
@@ -35,7 +37,9 @@ def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | 
 class TorchAutograd:
     """The autograd verbs of the platform."""
 
-    def linear(self, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None = None) -> torch.Tensor:
+    def linear(
+        self, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """``forward(x)`` with gradient ``backward(g)``; exact under ``create_graph``."""
         return _linear(x, forward, backward, value)
 

@@ -12,7 +12,12 @@ from hyper_platform_torch.processes import TorchGroup
 
 __all__ = ["TorchCollectives"]
 
-_REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT}
+_REDUCE = {
+    "sum": dist.ReduceOp.SUM,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+    "prod": dist.ReduceOp.PRODUCT,
+}
 
 
 def _ordered(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Tensor]:
@@ -37,7 +42,9 @@ class TorchCollectives:
         """Reduce over the group; bool counts as 0 and 1, and stays bool under max, min and prod."""
         x = x.detach()
         if x.dtype == torch.bool:
-            return self.all_reduce(x.to(torch.uint8), op, group).to(torch.bool if op != "sum" else torch.int64)
+            return self.all_reduce(x.to(torch.uint8), op, group).to(
+                torch.bool if op != "sum" else torch.int64
+            )
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out, _REDUCE[op], group=group.handle)
         return out
@@ -76,7 +83,9 @@ class TorchCollectives:
         pieces = [piece.contiguous() for piece in x.detach().chunk(len(group.ranks), dim)]
         out = torch.empty_like(pieces[0])
         is_source = dist.get_rank() == group.ranks[source]
-        dist.scatter(out, _by_rank(pieces, group) if is_source else None, group.ranks[source], group=group.handle)
+        dist.scatter(
+            out, _by_rank(pieces, group) if is_source else None, group.ranks[source], group=group.handle
+        )
         return out
 
     def all_gather_object(self, value: Any, group: TorchGroup) -> list[Any]:

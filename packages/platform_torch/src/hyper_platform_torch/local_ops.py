@@ -26,5 +26,9 @@ class TorchOps:
     def fingerprint(self, x: torch.Tensor) -> bytes:
         """A digest of dtype, shape and values: equal tensors have equal ones."""
         head = f"{x.dtype} {tuple(x.shape)}".encode()
-        data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""
+        data = (
+            x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            if x.numel()
+            else b""
+        )
         return hashlib.blake2b(head + data, digest_size=16).digest()

@@ -44,8 +44,10 @@ class TorchModules:
             torch.utils.swap_tensors(old, new)
         except RuntimeError as error:
             raise RuntimeError(
-                f"parameter {name!r} of {type(module).__name__} cannot be turned into a DTensor in place ({error}); "
-                "parallelize the model before its first forward, before wrapping it, and build the optimizer afterwards"
+                f"parameter {name!r} of {type(module).__name__} cannot be turned into a DTensor in place "
+                f"({error}); "
+                "parallelize the model before its first forward, before wrapping it, and build the optimizer "
+                "afterwards"
             ) from error
 
     def set_buffer(self, module: nn.Module, name: str, value: TorchDTensor) -> None:
@@ -64,7 +66,9 @@ class TorchModules:
     def watch_modules(self, enter: Callable[[Any], None], leave: Callable[[Any], None]) -> Iterator[None]:
         """Call ``enter`` and ``leave`` around every module's forward, also one that raises."""
         before = module_hooks.register_module_forward_pre_hook(lambda module, args: enter(module))
-        after = module_hooks.register_module_forward_hook(lambda module, args, output: leave(module), always_call=True)
+        after = module_hooks.register_module_forward_hook(
+            lambda module, args, output: leave(module), always_call=True
+        )
         try:
             yield
         finally:

@@ -81,7 +81,13 @@ _DUNDERS = {
     "ipow": "pow_",
 }
 
-_SWAPPED = {"__radd__": "add", "__rmul__": "mul", "__rand__": "bitwise_and", "__ror__": "bitwise_or", "__rxor__": "bitwise_xor"}
+_SWAPPED = {
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__rand__": "bitwise_and",
+    "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
+}
 
 
 def describe(func: Callable[..., Any]) -> Known:
@@ -93,7 +99,11 @@ def describe(func: Callable[..., Any]) -> Known:
     if name in ("__get__", "__set__"):
         # A property: its descriptor has the name. A getter is called with the tensor alone.
         owner = getattr(func, "__self__", None)
-        return Known(getattr(owner, "__name__", name) + ("_set" if name == "__set__" else ""), func, _no_args if name == "__get__" else None)
+        return Known(
+            getattr(owner, "__name__", name) + ("_set" if name == "__set__" else ""),
+            func,
+            _no_args if name == "__get__" else None,
+        )
     if name in _SWAPPED:
         return Known(_SWAPPED[name], getattr(torch, _SWAPPED[name]), _swap)
     if name.startswith("__") and name.endswith("__"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from importlib.resources import files
 from typing import Any
 
 import torch
+
+from hyper_dispatch import load_yaml
 from hyper_dtensor import Spec
 from hyper_ops import load_ops
-
 from hyper_platform_torch.autograd import TorchAutograd
 from hyper_platform_torch.collectives import TorchCollectives
 from hyper_platform_torch.local_ops import TorchOps
@@ -35,6 +38,12 @@ _DTYPE_NAMES = {
 }
 
 
+@functools.cache
+def _load_plain_results() -> None:
+    """Register the framework's questions about a tensor (once per process)."""
+    load_yaml(str(files("hyper_platform_torch") / "yaml" / "plain_results.yaml"))
+
+
 class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom, TorchModules):
     """PyTorch 2.13 on CPU (gloo), CUDA (nccl) and Ascend (hccl, with torch_npu)."""
 
@@ -47,6 +56,7 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
         self.ops = TorchOps()
         self.python_body = python_body
         load_ops()
+        _load_plain_results()
 
     def wrap(self, x: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
         """The DTensor over ``x``."""

@@ -35,8 +35,10 @@ def _require_npu() -> None:
         importlib.import_module("torch_npu")
     except Exception as error:  # torch_npu raises many types where CANN is missing or does not fit
         raise RuntimeError(
-            "device type 'npu' needs torch_npu and CANN: install the extra (pip install 'hyper-platform-torch[npu]', which "
-            "brings torch_npu 2.13.0), install the CANN toolkit that matches it and source its set_env.sh; importing "
+            "device type 'npu' needs torch_npu and CANN: install the extra (pip install "
+            "'hyper-platform-torch[npu]', which "
+            "brings torch_npu 2.13.0), install the CANN toolkit that matches it and source its set_env.sh; "
+            "importing "
             f"torch_npu failed with {type(error).__name__}: {error}"
         ) from error
 
@@ -66,7 +68,9 @@ class TorchProcesses:
             RuntimeError: If torch_npu, CANN or the backend is missing.
         """
         if device_type not in BACKENDS:
-            raise ValueError(f"unknown device type {device_type!r}; the torch platform knows {', '.join(BACKENDS)}")
+            raise ValueError(
+                f"unknown device type {device_type!r}; the torch platform knows {', '.join(BACKENDS)}"
+            )
         if device_type == "npu":
             _require_npu()
         if dist.is_initialized():
@@ -74,7 +78,8 @@ class TorchProcesses:
         backend = BACKENDS[device_type]
         if not dist.is_backend_available(backend):
             raise RuntimeError(
-                f"this build of torch has no {backend!r} backend, which device type {device_type!r} needs; install a build "
+                f"this build of torch has no {backend!r} backend, which device type {device_type!r} needs; "
+                "install a build "
                 "for that device, or use init_device_mesh('cpu', ...)"
             )
         self._groups.clear()
@@ -94,7 +99,8 @@ class TorchProcesses:
             return found
         if not dist.is_initialized():
             raise RuntimeError(
-                "no process group was started: make the mesh with init_device_mesh(device_type, shape) (init_backend=True), "
+                "no process group was started: make the mesh with init_device_mesh(device_type, shape) "
+                "(init_backend=True), "
                 "or call torch.distributed.init_process_group first"
             )
         ascending = sorted(ranks)

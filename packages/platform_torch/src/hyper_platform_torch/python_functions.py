@@ -28,7 +28,11 @@ def python_body(func: Callable[..., Any]) -> Callable[..., Any] | None:
     if not isinstance(inner, types.FunctionType):
         return None
     rebuilt = types.FunctionType(
-        inner.__code__, {**inner.__globals__, **_ANSWERS}, inner.__name__, inner.__defaults__, inner.__closure__
+        inner.__code__,
+        {**inner.__globals__, **_ANSWERS},
+        inner.__name__,
+        inner.__defaults__,
+        inner.__closure__,
     )
     rebuilt.__kwdefaults__ = inner.__kwdefaults__
     return rebuilt

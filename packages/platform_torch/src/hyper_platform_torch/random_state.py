@@ -15,7 +15,9 @@ def _is_seeded_op(name: str) -> bool:
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return False
-    return any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in packet.overloads())
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in packet.overloads()
+    )
 
 
 class TorchRandom:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from hyper_dispatch import OpDispatcher
+
+from hyper_dispatch import dispatch
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import LayoutError
-
+from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
 from hyper_platform_torch.names import Known, describe
 from hyper_platform_torch.refusals import slipped_past
 
@@ -22,7 +23,10 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _set_flag = torch._C.TensorBase.requires_grad.__set__
 _cpp_history = torch._C.TensorBase.grad_fn.__get__
 _known: dict[Any, Known] = {}
-dispatcher = OpDispatcher()
+_TRANSLATED: dict[Any, Callable[..., Any]] = {
+    torch.autograd.grad: autograd_grad,
+    torch.autograd.backward: autograd_backward,
+}
 
 
 class TorchDTensor(DTensor, torch.Tensor):
@@ -51,18 +55,25 @@ class TorchDTensor(DTensor, torch.Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Every operation on a DTensor goes to the dispatcher."""
         known = _known.get(func)
         if known is None:
+            translated = _TRANSLATED.get(func)
+            if translated is not None:
+                return translated(*args, **(kwargs or {}))
             known = _known[func] = describe(func)
         name, call, arrange = known
         if kwargs is None:
             kwargs = {}
         if arrange is not None:
             args, kwargs = arrange(args, kwargs)
-        return dispatcher.dispatch(name, call, args, kwargs)
+        return dispatch(name, call, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -116,7 +127,9 @@ class TorchDTensor(DTensor, torch.Tensor):
             LayoutError: For Partial(max, min, prod), which carries none.
         """
         if requires_grad and any(op in ("max", "min", "prod") for op in self._spec.layout.partial):
-            raise LayoutError(f"a tensor laid out as {self._spec.layout.notation} carries no gradient on its Partial axes")
+            raise LayoutError(
+                f"a tensor laid out as {self._spec.layout.notation} carries no gradient on its Partial axes"
+            )
         self._local.requires_grad_(requires_grad)
         _set_flag(self, requires_grad)
         return self
@@ -193,7 +206,10 @@ class TorchDTensor(DTensor, torch.Tensor):
             if result is None:
                 return None
             if not isinstance(result, TorchDTensor) or result._spec.layout is not spec.layout:
-                raise LayoutError(f"a gradient hook must return a DTensor laid out as {spec.layout.notation}, got {result!r}")
+                raise LayoutError(
+                    f"a gradient hook must return a DTensor laid out as {spec.layout.notation}, got "
+                    f"{result!r}"
+                )
             return result._local
 
         return self._local.register_hook(local_hook)
@@ -234,7 +250,9 @@ class TorchDTensor(DTensor, torch.Tensor):
             self._shape,
         ):
             # The wrapper's own size, dtype and device are fixed: put a fresh one into this object.
-            attributes = {k: v for k, v in self.__dict__.items() if k not in ("_local", "_spec", "_shape", "_grad")}
+            attributes = {
+                k: v for k, v in self.__dict__.items() if k not in ("_local", "_spec", "_shape", "_grad")
+            }
             fresh = TorchDTensor(local, Spec.of(value._spec.layout), value._shape)
             fresh.__dict__.update(attributes)
             torch.utils.swap_tensors(self, fresh)
@@ -252,7 +270,13 @@ class TorchDTensor(DTensor, torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         local = self._local.detach()
-        return rebuild, (local, self._spec, tuple(self._shape), self.requires_grad, bool(getattr(self, "_is_param", False)))
+        return rebuild, (
+            local,
+            self._spec,
+            tuple(self._shape),
+            self.requires_grad,
+            bool(getattr(self, "_is_param", False)),
+        )
 
 
 _CPP_DTYPE = torch._C.TensorBase.dtype.__get__  # type: ignore[attr-defined]

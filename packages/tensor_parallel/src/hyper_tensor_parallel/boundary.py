@@ -64,7 +64,12 @@ def leave(
         grad_placements: For ``use_local``: what the gradient of the local tensor is.
     """
     dtype = value._local.dtype
-    if reduce_dtype is not None and reduce_dtype != dtype and any(value.layout.partial) and value.placements != desired:
+    if (
+        reduce_dtype is not None
+        and reduce_dtype != dtype
+        and any(value.layout.partial)
+        and value.placements != desired
+    ):
         value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
     else:
         value = value.redistribute(desired)
@@ -81,8 +86,10 @@ def first_input(
     """
     if not inputs:
         raise ValueError(
-            f"{style} prepares the first positional input of {type(module).__name__}, which was called with keywords only; "
-            "pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., desired_input_kwarg_layouts=...)"
+            f"{style} prepares the first positional input of {type(module).__name__}, which was called with "
+            "keywords only; "
+            "pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
+            "desired_input_kwarg_layouts=...)"
         )
     if not (isinstance(inputs[0], DTensor) or get_platform().is_tensor(inputs[0])):
         raise ValueError(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from hyper_dtensor import DTensor, get_platform
 from hyper_dtensor.platform import modules_below
-
 from hyper_tensor_parallel.plan import Match
 from hyper_tensor_parallel.prepare import PrepareModuleInput, PrepareModuleInputOutput, PrepareModuleOutput
 from hyper_tensor_parallel.style import Module
@@ -44,8 +43,10 @@ def check_sharing(root: Module, matches: Sequence[Match]) -> None:
         plain = next((entry for entry in shared if not entry[2]), None)
         if split is not None and plain is not None:
             raise ValueError(
-                f"parameter {split[1]!r} of {split[0]!r} is shared with {plain[0] or 'the root module'!r}, which the plan "
-                f"leaves plain: both would compute with a DTensor. Add {plain[0]!r} to the plan (for tied embeddings "
+                f"parameter {split[1]!r} of {split[0]!r} is shared with {plain[0] or 'the root module'!r}, "
+                "which the plan "
+                f"leaves plain: both would compute with a DTensor. Add {plain[0]!r} to the plan (for tied "
+                "embeddings "
                 "RowwiseParallel on the embedding and ColwiseParallel on the head give the same split)"
             )
 
@@ -65,14 +66,18 @@ def check_heads(matches: Sequence[Match], size: int) -> None:
             continue
         head_dim = getattr(match.parent, "head_dim", None)
         if not isinstance(head_dim, int):
-            counts = [getattr(match.parent, key, None) for key in ("num_heads", "n_heads", "num_attention_heads")]
+            counts = [
+                getattr(match.parent, key, None) for key in ("num_heads", "n_heads", "num_attention_heads")
+            ]
             heads = next((count for count in counts if isinstance(count, int) and count > 0), None)
             head_dim = features // heads if heads and features % heads == 0 else None
         if head_dim and features % head_dim == 0 and (features // head_dim) % size:
             raise ValueError(
                 f"{match.name}: its {features // head_dim} heads of {head_dim} features do not divide by the "
-                f"{size} ranks of the mesh, a rank would hold a part of a head; use a mesh that divides them, or for fewer key "
-                "and value heads than ranks NoParallel(local_grad_placements=Partial()) with rank-local slicing"
+                f"{size} ranks of the mesh, a rank would hold a part of a head; use a mesh that divides "
+                "them, or for fewer key "
+                "and value heads than ranks NoParallel(local_grad_placements=Partial()) with rank-local "
+                "slicing"
             )
 
 
@@ -88,16 +93,22 @@ def warn_left_plain(root: Module) -> None:
         if not any(_is_split(child) for child in children.values()):
             continue
         for child_name, child in children.items():
-            for below, owner in modules_below(platform, child, f"{name}.{child_name}" if name else child_name):
+            for below, owner in modules_below(
+                platform, child, f"{name}.{child_name}" if name else child_name
+            ):
                 parameters = platform.parameters(owner)
-                left += [f"{below}.{key}" for key, value in parameters.items() if not isinstance(value, DTensor)]
+                left += [
+                    f"{below}.{key}" for key, value in parameters.items() if not isinstance(value, DTensor)
+                ]
     if left:
         unique = list(dict.fromkeys(left))
         shown = ", ".join(unique[:8]) + (f" and {len(unique) - 8} more" if len(unique) > 8 else "")
         warnings.warn(
-            f"parallelize_module left these parameters plain beside modules that were split: {shown}. If they see split "
+            f"parallelize_module left these parameters plain beside modules that were split: {shown}. If "
+            "they see split "
             "activations their gradients would be wrong: add SequenceParallel() (a norm over split heads: "
-            "SequenceParallel(sequence_dim=2, use_local_output=True)), or NoParallel() where they see whole ones",
+            "SequenceParallel(sequence_dim=2, use_local_output=True)), or NoParallel() where they see whole "
+            "ones",
             UserWarning,
             stacklevel=3,
         )

@@ -6,7 +6,6 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter, get_platform
 from hyper_layout import DeviceMesh, Placement, Replicate, Shard
-
 from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
@@ -50,7 +49,9 @@ class ColwiseParallel(ParallelStyle):
         self.output_layouts = one_axis(output_layouts or Shard(-1))
         self.desired_input_layouts = (Replicate(),)
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Split the parameters and hook the forward; see the class."""
@@ -61,7 +62,8 @@ class ColwiseParallel(ParallelStyle):
             cut = Shard(1)
         else:
             raise NotImplementedError(
-                f"ColwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use NoParallel or "
+                f"ColwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use "
+                "NoParallel or "
                 "SequenceParallel for a module whose parameters stay whole"
             )
 
@@ -76,10 +78,13 @@ class ColwiseParallel(ParallelStyle):
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):
                 raise TypeError(
-                    f"ColwiseParallel expects {type(module).__name__} to return a DTensor, got {type(output).__name__}: its "
+                    f"ColwiseParallel expects {type(module).__name__} to return a DTensor, got "
+                    f"{type(output).__name__}: its "
                     "forward must compute with its own (distributed) parameters"
                 )
-            return leave(output, self.output_layouts, self.use_local_output, grad_placements=self.local_grad_placements)
+            return leave(
+                output, self.output_layouts, self.use_local_output, grad_placements=self.local_grad_placements
+            )
 
         return distribute_module(
             module, device_mesh, partition, before, after, src_data_rank=self.src_data_rank
@@ -87,6 +92,10 @@ class ColwiseParallel(ParallelStyle):
 
     def head_features(self, module: Module) -> int | None:
         """The output features of a linear layer whose local pieces are returned."""
-        if get_platform().is_linear_module(module) and self.output_layouts[0].is_shard() and self.use_local_output:
+        if (
+            get_platform().is_linear_module(module)
+            and self.output_layouts[0].is_shard()
+            and self.use_local_output
+        ):
             return int(module.weight.shape[0])
         return None

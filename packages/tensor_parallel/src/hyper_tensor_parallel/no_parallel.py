@@ -6,7 +6,6 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module
 from hyper_layout import DeviceMesh, Placement, Replicate
-
 from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
@@ -38,7 +37,9 @@ class NoParallel(ParallelStyle):
         self.desired_input_layout = one_axis(desired_input_layout or Replicate())
         self.output_layout = one_axis(output_layout or Replicate())
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Replicate the parameters and hook the forward; see the class."""
@@ -50,11 +51,11 @@ class NoParallel(ParallelStyle):
         def finish(value: Any) -> Any:
             if not isinstance(value, DTensor):
                 return value
-            return leave(value, self.output_layout, self.use_local_output, grad_placements=self.local_grad_placements)
+            return leave(
+                value, self.output_layout, self.use_local_output, grad_placements=self.local_grad_placements
+            )
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             return tuple(map(finish, output)) if isinstance(output, tuple) else finish(output)
 
-        return distribute_module(
-            module, device_mesh, None, before, after, src_data_rank=self.src_data_rank
-        )
+        return distribute_module(module, device_mesh, None, before, after, src_data_rank=self.src_data_rank)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyper_layout import DeviceMesh, current_mesh
-
 from hyper_tensor_parallel.checks import check_heads, check_sharing, warn_left_plain
 from hyper_tensor_parallel.plan import Match, match_plan
 from hyper_tensor_parallel.style import Module, ParallelStyle
@@ -56,7 +55,9 @@ def parallelize_module(
         )
     if parallelize_plan is None:
         warnings.warn(
-            "parallelize_module got no parallelize_plan: the module is returned as it is", UserWarning, stacklevel=2
+            "parallelize_module got no parallelize_plan: the module is returned as it is",
+            UserWarning,
+            stacklevel=2,
         )
         return module
     if isinstance(parallelize_plan, ParallelStyle):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from hyper_dtensor import get_platform
 from hyper_dtensor.platform import modules_below
-
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
 __all__ = ["Match", "match_plan"]
@@ -53,9 +52,15 @@ def match_plan(root: Module, plan: Mapping[str, ParallelStyle]) -> list[Match]:
             for path, parent, module in _descend(root, atoms, ())
         ]
         if not matches:
-            near = difflib.get_close_matches(name, [n for n, _ in modules_below(get_platform(), root) if n], n=2)
+            near = difflib.get_close_matches(
+                name, [n for n, _ in modules_below(get_platform(), root) if n], n=2
+            )
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            warnings.warn(f"parallelize_plan: no module matches {name!r}, it is skipped{hint}", UserWarning, stacklevel=3)
+            warnings.warn(
+                f"parallelize_plan: no module matches {name!r}, it is skipped{hint}",
+                UserWarning,
+                stacklevel=3,
+            )
         found += matches
     return found
 

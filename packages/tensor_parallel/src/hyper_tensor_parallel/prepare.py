@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from hyper_dtensor import DTensor, get_platform
 from hyper_layout import DeviceMesh, Placement
-
 from hyper_tensor_parallel.boundary import enter, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
@@ -59,11 +58,15 @@ class PrepareModuleInput(ParallelStyle):
         self.input_layouts = _slots(input_layouts)
         self.desired_input_layouts = _slots(desired_input_layouts)
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
         self.input_kwarg_layouts = _named_slots(input_kwarg_layouts)
         self.desired_input_kwarg_layouts = _named_slots(desired_input_kwarg_layouts)
         if self.input_layouts is not None:
-            assert self.desired_input_layouts is not None, "input_layouts is given, so desired_input_layouts must be too"
+            assert self.desired_input_layouts is not None, (
+                "input_layouts is given, so desired_input_layouts must be too"
+            )
             assert len(self.input_layouts) == len(self.desired_input_layouts), (
                 f"input_layouts ({len(self.input_layouts)}) and desired_input_layouts "
                 f"({len(self.desired_input_layouts)}) should have same length"
@@ -76,7 +79,9 @@ class PrepareModuleInput(ParallelStyle):
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Hook the forward; see the class."""
 
-        def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        def before(
+            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[Any, dict[str, Any]]:
             return self._positional(module, args, device_mesh), self._keywords(module, kwargs, device_mesh)
 
         get_platform().before_forward(module, before)
@@ -87,34 +92,49 @@ class PrepareModuleInput(ParallelStyle):
             return args
         if len(args) != len(self.input_layouts):
             raise ValueError(
-                f"PrepareModuleInput: {type(module).__name__} got {len(args)} positional inputs and there are "
-                f"{len(self.input_layouts)} input_layouts; they should have same length (None passes an input through, "
+                f"PrepareModuleInput: {type(module).__name__} got {len(args)} positional inputs and there "
+                "are "
+                f"{len(self.input_layouts)} input_layouts; they should have same length (None passes an "
+                "input through, "
                 "keyword inputs go into input_kwarg_layouts)"
             )
         slots = zip(args, self.input_layouts, self.desired_input_layouts, strict=True)
         return tuple(
-            self._prepare(module, f"input {i}", value, slot, desired, mesh) for i, (value, slot, desired) in enumerate(slots)
+            self._prepare(module, f"input {i}", value, slot, desired, mesh)
+            for i, (value, slot, desired) in enumerate(slots)
         )
 
     def _keywords(self, module: Module, kwargs: dict[str, Any], mesh: DeviceMesh) -> dict[str, Any]:
         return {
             name: self._prepare(
-                module, name, value, self.input_kwarg_layouts[name], self.desired_input_kwarg_layouts[name], mesh
+                module,
+                name,
+                value,
+                self.input_kwarg_layouts[name],
+                self.desired_input_kwarg_layouts[name],
+                mesh,
             )
             if name in self.input_kwarg_layouts
             else value
             for name, value in kwargs.items()
         }
 
-    def _prepare(self, module: Module, name: str, value: Any, slot: Slot, desired: Slot, mesh: DeviceMesh) -> Any:
+    def _prepare(
+        self, module: Module, name: str, value: Any, slot: Slot, desired: Slot, mesh: DeviceMesh
+    ) -> Any:
         if slot is None:
             return value
         assert isinstance(value, DTensor) or get_platform().is_tensor(value), (
-            f"PrepareModuleInput: {name} of {type(module).__name__} has a layout but is a {type(value).__name__}, "
+            f"PrepareModuleInput: {name} of {type(module).__name__} has a layout but is a "
+            f"{type(value).__name__}, "
             "expecting a tensor or DTensor; give it the layout None"
         )
         prepared = enter(value, mesh, slot, slot if desired is None else desired)
-        return prepared.to_local(grad_placements=self.local_grad_placements) if self.use_local_output else prepared
+        return (
+            prepared.to_local(grad_placements=self.local_grad_placements)
+            if self.use_local_output
+            else prepared
+        )
 
 
 class PrepareModuleOutput(ParallelStyle):
@@ -145,7 +165,9 @@ class PrepareModuleOutput(ParallelStyle):
         self.desired_output_layouts = _slots(desired_output_layouts) or ()
         self.reduce_dtype = reduce_dtype
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
         assert len(self.output_layouts) == len(self.desired_output_layouts), (
             f"output_layouts ({len(self.output_layouts)}) and desired_output_layouts "
             f"({len(self.desired_output_layouts)}) should have same length"
@@ -159,8 +181,10 @@ class PrepareModuleOutput(ParallelStyle):
             outputs = tuple(output) if several else (output,)
             if len(outputs) != len(self.output_layouts):
                 raise ValueError(
-                    f"PrepareModuleOutput: {type(module).__name__} returned {len(outputs)} outputs and there are "
-                    f"{len(self.output_layouts)} output_layouts; they should have same length (None passes one through)"
+                    f"PrepareModuleOutput: {type(module).__name__} returned {len(outputs)} outputs and there "
+                    "are "
+                    f"{len(self.output_layouts)} output_layouts; they should have same length (None passes "
+                    "one through)"
                 )
             slots = zip(outputs, self.output_layouts, self.desired_output_layouts, strict=True)
             finished = tuple(self._finish(module, *slot, device_mesh) for slot in slots)

@@ -6,7 +6,6 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter, get_platform
 from hyper_layout import DeviceMesh, Partial, Placement, Replicate, Shard
-
 from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
@@ -54,7 +53,9 @@ class RowwiseParallel(ParallelStyle):
         self.output_layouts = one_axis(output_layouts or Replicate())
         self.reduce_dtype = reduce_dtype
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Split the parameters and hook the forward; see the class."""
@@ -62,7 +63,8 @@ class RowwiseParallel(ParallelStyle):
         is_embedding = platform.is_embedding_module(module)
         if not is_embedding and not platform.is_linear_module(module):
             raise NotImplementedError(
-                f"RowwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use NoParallel or "
+                f"RowwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use "
+                "NoParallel or "
                 "SequenceParallel for a module whose parameters stay whole"
             )
         # One style object may serve both kinds of module: what differs is bound here and not kept on it.
@@ -82,7 +84,8 @@ class RowwiseParallel(ParallelStyle):
             if not isinstance(output, DTensor):
                 if not is_embedding:
                     raise TypeError(
-                        f"RowwiseParallel expects {type(module).__name__} to return a DTensor, got {type(output).__name__}: "
+                        f"RowwiseParallel expects {type(module).__name__} to return a DTensor, got "
+                        f"{type(output).__name__}: "
                         "its forward must compute with its own (distributed) parameters"
                     )
                 output = DTensor.from_local(output, mesh, (Partial(),))

@@ -6,7 +6,6 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module
 from hyper_layout import DeviceMesh, Placement, Shard
-
 from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
@@ -38,20 +37,24 @@ class SequenceParallel(ParallelStyle):
         self.sequence_dim = sequence_dim
         self.sequence_sharding = (Shard(sequence_dim),)
         self.use_local_output = use_local_output
-        self.local_grad_placements = None if local_grad_placements is None else one_axis(local_grad_placements)
+        self.local_grad_placements = (
+            None if local_grad_placements is None else one_axis(local_grad_placements)
+        )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Replicate the parameters and hook the forward; see the class."""
         sharding = self.sequence_sharding
 
         def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input("SequenceParallel", module, inputs, lambda x: enter(x, mesh, sharding, sharding))
+            return first_input(
+                "SequenceParallel", module, inputs, lambda x: enter(x, mesh, sharding, sharding)
+            )
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):
                 return output
-            return leave(output, output.placements, self.use_local_output, grad_placements=self.local_grad_placements)
+            return leave(
+                output, output.placements, self.use_local_output, grad_placements=self.local_grad_placements
+            )
 
-        return distribute_module(
-            module, device_mesh, None, before, after, src_data_rank=self.src_data_rank
-        )
+        return distribute_module(module, device_mesh, None, before, after, src_data_rank=self.src_data_rank)
