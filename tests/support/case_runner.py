@@ -1,0 +1,471 @@
+"""Runs the cases of a brute-force sample on the ranks (in the rank processes) and judges them.
+
+Every case is run in lock step: what a case does on a rank (equal, refused, failed) is collected, never raised, so
+that the ranks stay together. A rank that goes another way than the others is noticed at the next case that all
+finish, through a group of processes of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import traceback
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from hyper_layout import DeviceMesh, Layout, Partial
+
+from tests.support.cases import Case, case_layouts, one_axis_columns, two_axis_cases, varying_axes
+
+if TYPE_CHECKING:
+    from tests.support.brute_force import Input, Sample
+
+__all__ = ["Outcome", "run_sample"]
+
+Tensor: TypeAlias = Any
+
+REFUSALS = (ValueError, NotImplementedError)
+LOCK_STEP_TIMEOUT = timedelta(seconds=20)
+NO_GRADIENT = ("max", "min", "prod")
+DTYPE_TOLERANCE = {"torch.float32": 1e-5, "torch.float16": 4e-3, "torch.bfloat16": 4e-2}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case came to.
+
+    Attributes:
+        case: The layouts as text.
+        state: ``equal``, ``refused`` or ``failed``.
+        text: The output layouts, the message of the refusal, or what is wrong.
+        calls: How many calls were compared.
+    """
+
+    case: str
+    state: str
+    text: str
+    calls: int = 0
+
+
+def run_sample(sample: Sample, world: int) -> list[Outcome]:
+    """All cases of a sample; the same on every rank (called through a pool).
+
+    Args:
+        sample: The sample.
+        world: 2: all cases of one mesh axis. 4: cases of a mesh of two axes.
+    """
+    shape, names = {2: ((2,), ("tp",)), 4: ((2, 2), ("dp", "tp"))}[world]
+    runner = _Runner(sample, _start(shape, names))
+    inputs: Sequence[Any] = sample.inputs
+    columns = one_axis_columns(inputs)
+    one_way = (False,) * len(inputs)
+    if world == 2:
+        cases = [Case((column,), one_way) for column in columns]
+    else:
+        beside = tuple("plain" if given.tokens == ("plain",) else "R" for given in inputs)
+        accepted = [c for c in columns if runner.accepts(Case((c, beside), one_way))]
+        cases = two_axis_cases(columns, accepted, sample.two_axes)
+    return [outcome for case in cases for outcome in runner.run(case)]
+
+
+@functools.cache
+def _start(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """The mesh, with the operator families and the adapter loaded."""
+    import hyper_ops
+    from hyper_dtensor import init_device_mesh
+
+    hyper_ops.load_ops()
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+class _Runner:
+    """One sample on one mesh."""
+
+    def __init__(self, sample: Sample, mesh: DeviceMesh) -> None:
+        self.sample = sample
+        self.mesh = mesh
+        self.inputs: Sequence[Input] = sample.inputs  # type: ignore[assignment]  # normalised in __post_init__
+        self.function = _resolve(sample.call)
+        self.values = [_values(given, number) for number, given in enumerate(self.inputs)]
+        self.references = [_Reference(self, variant) for variant in sample.variants]
+        self.finished = 0
+
+    def call(self, tensors: Sequence[Tensor], variant: Any) -> Any:
+        """The operation on tensors, plain or distributed."""
+        given = (list(tensors),) if self.sample.tensors_in_list else tuple(tensors)
+        if isinstance(variant, Mapping):
+            return self.function(*given, **variant)
+        return self.function(*given, *variant)
+
+    def accepts(self, case: Case) -> bool:
+        """Whether the first call of a case is accepted, in any mode; not compared with anything."""
+        layouts = case_layouts(case, self.inputs, self.mesh)
+        if layouts is None:
+            return False
+        for needs_grad in self.modes(layouts):
+            tensors, _ = self.make(case, layouts, needs_grad)
+            try:
+                self.call(tensors, self.sample.variants[0])
+            except REFUSALS:
+                continue
+            return True
+        return False
+
+    def modes(self, layouts: Sequence[Layout | None]) -> list[bool]:
+        """With gradients; without them too where a Partial carries none."""
+        if not self.sample.grads:
+            return [False]
+        none_carried = any(op in NO_GRADIENT for layout in layouts if layout for op in layout.partial)
+        return [True, False] if none_carried else [True]
+
+    def run(self, case: Case) -> list[Outcome]:
+        """The outcomes of a case, one per mode; none if the case is impossible."""
+        layouts = case_layouts(case, self.inputs, self.mesh)
+        if layouts is None:
+            return []
+        return [self.run_mode(case, layouts, needs_grad) for needs_grad in self.modes(layouts)]
+
+    def run_mode(self, case: Case, layouts: Sequence[Layout | None], needs_grad: bool) -> Outcome:
+        """All variants, then the first again, now with a warm cache."""
+        name = str(case)
+        equal, refusal, problem, outputs = 0, "", "", ""
+        for number in [*range(len(self.references)), 0]:
+            try:
+                outputs_now = self.compare(case, layouts, needs_grad, number)
+                equal += 1
+                outputs = outputs or outputs_now
+            except _Refused as refused:
+                refusal = refusal or str(refused)
+                if refused.__cause__ is None:
+                    problem = problem or str(refused)
+            except _Wrong as wrong:
+                problem = problem or f"variant {number}{'' if needs_grad else ', no grad'}: {wrong}"
+            except Exception:
+                trace = "".join(traceback.format_exc(limit=-6)).strip()
+                problem = problem or f"variant {number}{'' if needs_grad else ', no grad'}: {trace}"
+        if equal or problem:
+            self.keep_step(name)
+        if problem:
+            return Outcome(name, "failed", problem)
+        if equal:
+            return Outcome(name, "equal", outputs, equal)
+        return Outcome(name, "refused", refusal.partition("\n")[0])
+
+    def make(
+        self, case: Case, layouts: Sequence[Layout | None], needs_grad: bool
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """The tensors of a case, and the leaf below each that gets a gradient."""
+        from hyper_dtensor import DTensor
+
+        tensors: list[Tensor] = []
+        leaves: list[Tensor | None] = []
+        for i, (value, layout) in enumerate(zip(self.values, layouts, strict=True)):
+            wants = needs_grad and self.inputs[i].grad and value.is_floating_point()
+            if layout is None:
+                leaf = value.clone()
+            else:
+                wants = wants and not any(op in NO_GRADIENT for op in layout.partial)
+                leaf = _piece(value, layout, i)[layout.local_slice(value.shape)].clone()
+            leaf.requires_grad_(wants)
+            leaves.append(leaf if wants else None)
+            local = leaf.clone() if self.sample.inplace and i == 0 else leaf
+            if layout is None:
+                tensors.append(local)
+                continue
+            varying = varying_axes(case, i)
+            grad_placements = [
+                Partial() if axis in varying else _own_gradient(placement)
+                for axis, placement in enumerate(layout.placements)
+            ]
+            tensors.append(
+                DTensor.from_local(
+                    local, self.mesh, layout.placements, grad_placements=grad_placements if varying else None
+                )
+            )
+        return tensors, leaves
+
+    def compare(self, case: Case, layouts: Sequence[Layout | None], needs_grad: bool, number: int) -> str:
+        """One call against the reference; the layouts of the outputs as text.
+
+        Raises:
+            _Refused: If the operation was refused.
+            _Wrong: If anything differs.
+        """
+        reference = self.references[number]
+        tensors, leaves = self.make(case, layouts, needs_grad)
+        before = [_local(t).detach().clone() for t in tensors]
+        try:
+            result = self.call(tensors, self.sample.variants[number])
+        except REFUSALS as refusal:
+            for i, (t, old) in enumerate(zip(tensors, before, strict=True)):
+                if not _same(_local(t), old):
+                    raise _Refused(f"refused, but input {i} was written to") from None
+            raise _Refused(str(refusal)) from refusal
+        outputs = _flatten(result)
+        if len(outputs) != len(reference.outputs):
+            raise _Wrong(f"{len(outputs)} outputs instead of {len(reference.outputs)}")
+        tolerance = self.sample.tolerance
+        loss: Tensor = None
+        for i, (output, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):
+            full = self.full(output, wanted, f"output {i}", tolerance)
+            if full is not None and needs_grad and full.requires_grad:
+                term = (full * reference.weights[i]).sum()
+                loss = term if loss is None else loss + term
+        self.check_inputs(tensors, before, reference)
+        if needs_grad and all(leaf is not None for leaf in leaves) and (loss is None) == reference.differentiable:
+            raise _Wrong("the result needs no gradient, or only it needs one")
+        if loss is not None:
+            loss.backward()
+            for i, leaf in enumerate(leaves):
+                if leaf is not None:
+                    self.check_gradient(i, leaf, layouts[i], varying_axes(case, i), reference)
+        return " ".join(_token_text(output) for output in outputs)
+
+    def full(self, output: Any, wanted: Any, what: str, tolerance: float) -> Tensor | None:
+        """The whole of an output, compared; None if it is no tensor."""
+        import torch
+
+        if not isinstance(wanted, torch.Tensor):
+            if output != wanted:
+                raise _Wrong(f"{what} is {output!r} instead of {wanted!r}")
+            return None
+        if _is_distributed(output):
+            if tuple(output.shape) != tuple(wanted.shape):
+                raise _Wrong(f"{what} has shape {tuple(output.shape)} instead of {tuple(wanted.shape)}: {output!r}")
+            output.layout.check_even(output.shape)
+            if output.layout.local_shape(output.shape) != tuple(output._local.shape):
+                raise _Wrong(f"{what} {output!r} has local shape {tuple(output._local.shape)}")
+            full = output.full_tensor()
+        else:
+            full = output
+        _check_close(full, wanted, f"{what} {output!r}" if _is_distributed(output) else what, tolerance)
+        return full
+
+    def check_inputs(self, tensors: Sequence[Tensor], before: Sequence[Tensor], reference: _Reference) -> None:
+        """The target of an in-place call has the new value; every other input is untouched."""
+        for i, (t, old) in enumerate(zip(tensors, before, strict=True)):
+            if self.sample.inplace and i == 0:
+                target = t.full_tensor() if _is_distributed(t) else t
+                _check_close(target, reference.target, "the target after the call", self.sample.tolerance)
+            elif not _same(_local(t), old):
+                raise _Wrong(f"input {i} was written to")
+
+    def check_gradient(
+        self, i: int, leaf: Tensor, layout: Layout | None, varying: Sequence[int], reference: _Reference
+    ) -> None:
+        """The local gradient is what the table of gradient states says (design section 3)."""
+        import torch
+        from hyper_dtensor import get_platform
+
+        platform = get_platform()
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        wanted = reference.gradients[i]
+        if layout is not None:
+            for axis in varying:
+                gradient = platform.all_reduce(gradient, "sum", platform.group(self.mesh.ranks_along(axis)))
+            wanted = wanted[layout.local_slice(wanted.shape)]
+            for axis, op in enumerate(layout.partial):
+                if op == "avg":
+                    wanted = wanted / self.mesh.mesh_shape[axis]
+        _check_close(gradient, wanted, f"the gradient of input {i}", self.sample.tolerance)
+
+    def keep_step(self, name: str) -> None:
+        """See that all ranks finished the same case.
+
+        Raises:
+            RuntimeError: If another rank finished another case, or none within the time.
+        """
+        import torch
+        import torch.distributed as dist
+
+        self.finished += 1
+        mine = torch.tensor([self.finished, zlib.crc32(name.encode())])
+        theirs = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        try:
+            dist.all_gather(theirs, mine, group=_control_group())
+        except RuntimeError as error:
+            raise RuntimeError(f"{self.sample}: this rank finished {name}, another one did not: {error}") from None
+        if any(not torch.equal(mine, other) for other in theirs):
+            raise RuntimeError(f"{self.sample}: the ranks refuse different cases; this one accepted {name}")
+
+
+class _Refused(Exception):
+    """The operation was refused."""
+
+
+class _Wrong(Exception):
+    """Something differs from the reference."""
+
+
+class _Reference:
+    """The operation on one device: outputs, gradients, and the target after an in-place call."""
+
+    def __init__(self, runner: _Runner, variant: Any) -> None:
+        import torch
+
+        sample = runner.sample
+        leaves = []
+        for given, value in zip(runner.inputs, runner.values, strict=True):
+            leaf = value.clone()
+            leaves.append(leaf.requires_grad_(sample.grads and given.grad and value.is_floating_point()))
+        tensors = [leaf.clone() if sample.inplace and i == 0 else leaf for i, leaf in enumerate(leaves)]
+        self.outputs = _flatten(runner.call(tensors, variant))
+        self.target = tensors[0].detach().clone()
+        self.weights: list[Tensor] = []
+        generator = torch.Generator().manual_seed(77)
+        loss: Tensor = None
+        for output in self.outputs:
+            weight: Tensor = None
+            if isinstance(output, torch.Tensor) and output.is_floating_point():
+                weight = torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
+                if output.requires_grad:
+                    term = (output * weight).sum()
+                    loss = term if loss is None else loss + term
+            self.weights.append(weight)
+        self.differentiable = loss is not None
+        if loss is not None:
+            loss.backward()
+        self.outputs = [o.detach() if isinstance(o, torch.Tensor) else o for o in self.outputs]
+        self.gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+
+
+@functools.cache
+def _control_group() -> Any:
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo", timeout=LOCK_STEP_TIMEOUT)
+
+
+def _resolve(call: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a name such as ``torch.add``, ``Tensor.add_``, ``F.gelu``, ``operator.add``."""
+    if not isinstance(call, str):
+        return call
+    head, *rest = call.split(".")
+    start = {"Tensor": ("torch", "Tensor"), "F": ("torch.nn.functional",)}.get(head, (head,))
+    found: Any = importlib.import_module(start[0])
+    for name in (*start[1:], *rest):
+        found = getattr(found, name)
+    function: Callable[..., Any] = found
+    return function
+
+
+def _values(given: Input, number: int) -> Tensor:
+    """The whole value of an input; equal on all ranks."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1000 + number)
+
+    def uniform(low: float, high: float) -> Tensor:
+        return torch.rand(given.shape, generator=generator, dtype=torch.float64) * (high - low) + low
+
+    match given.values:
+        case "normal":
+            value = torch.randn(given.shape, generator=generator, dtype=torch.float64)
+        case "positive":
+            value = uniform(0.5, 2.0)
+        case "unit":
+            value = uniform(-0.9, 0.9)
+        case "tied":
+            value = torch.randint(-1, 2, given.shape, generator=generator).to(torch.float64)
+        case "integers":
+            value = torch.randint(given.low, given.high, given.shape, generator=generator)
+        case "booleans":
+            value = torch.randint(0, 2, given.shape, generator=generator).to(torch.bool)
+        case other:
+            raise ValueError(f"unknown values {other!r}")
+    return value if given.dtype is None else value.to(getattr(torch, given.dtype))
+
+
+def _piece(value: Tensor, layout: Layout, number: int) -> Tensor:
+    """This rank's summand (factor, ...) of the whole value: uneven, of mixed signs, not yet cut."""
+    import torch
+
+    mesh = layout.mesh
+    seed = 5000 + number
+    for axis, op in enumerate(layout.partial):
+        if op is None:
+            continue
+        size, mine = mesh.mesh_shape[axis], mesh.get_local_rank(axis)
+        generator = torch.Generator().manual_seed(seed * 10 + axis)
+        noise = torch.randn((size, *value.shape), generator=generator, dtype=torch.float64)
+        if not value.is_floating_point():
+            noise = (noise * 5).round()
+        noise = noise.to(value.dtype)
+        owner = torch.randint(0, size, value.shape, generator=generator) == mine
+        if op in ("sum", "avg"):
+            total = value * size if op == "avg" else value
+            value = noise[mine] if mine < size - 1 else total - noise[:-1].sum(0)
+        elif op == "prod":
+            factors = noise[:-1].sign() * (noise[:-1].abs() + 0.5)
+            value = factors[mine] if mine < size - 1 else value / factors.prod(0)
+        else:
+            away = noise[mine].abs() * (-1 if op == "max" else 1)
+            value = torch.where(owner, value, value + away)
+        # The next axis splits this rank's summand, and differently in each of them.
+        seed = seed * size + mine
+    return value
+
+
+def _own_gradient(placement: Any) -> Any:
+    from hyper_layout import Replicate
+
+    return placement if placement.is_shard() else Replicate()
+
+
+def _flatten(result: Any) -> list[Any]:
+    if isinstance(result, (list, tuple)):
+        return [leaf for item in result for leaf in _flatten(item)]
+    return [result]
+
+
+def _is_distributed(value: Any) -> bool:
+    return hasattr(value, "_spec")
+
+
+def _local(value: Any) -> Tensor:
+    return value._local if _is_distributed(value) else value
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two local tensors hold the same bits, NaN included."""
+    import torch
+
+    return a.shape == b.shape and torch.allclose(a.detach().double(), b.double(), 0.0, 0.0, equal_nan=True)
+
+
+def _token_text(output: Any) -> str:
+    """Placements of an output; ``-`` for a plain one."""
+    if not _is_distributed(output):
+        return "-"
+    return ",".join(placement.notation for placement in output.placements)
+
+
+def _check_close(got: Tensor, wanted: Tensor, what: str, tolerance: float) -> None:
+    """Compare two whole tensors.
+
+    Raises:
+        _Wrong: If type, shape or values differ.
+    """
+    import torch
+
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        raise _Wrong(f"{what} is {got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}")
+    got, wanted = got.detach(), wanted.detach()
+    if not wanted.is_floating_point():
+        if not torch.equal(got, wanted):
+            raise _Wrong(f"{what}: {got.tolist()} instead of {wanted.tolist()}")
+        return
+    tolerance = max(tolerance, DTYPE_TOLERANCE.get(str(wanted.dtype), 0.0))
+    got, wanted = got.double(), wanted.double()
+    finite = wanted.isfinite()
+    if not torch.equal(got[~finite].nan_to_num(nan=123.0), wanted[~finite].nan_to_num(nan=123.0)):
+        raise _Wrong(f"{what}: {got.tolist()} instead of {wanted.tolist()}")
+    if not finite.any():
+        return
+    scale = max(1.0, wanted[finite].abs().max().item())
+    error = (got[finite] - wanted[finite]).abs().max().item() / scale
+    if not error <= tolerance:
+        raise _Wrong(f"{what}: error {error:.3g} of {scale:.3g}\n      {got.tolist()}\n      {wanted.tolist()}")
