@@ -6,7 +6,7 @@ from hyper_layout import DeviceMesh, Layout
 
 
 def every_layout(mesh: DeviceMesh, ndim: int, reduce_ops: tuple[str, ...] = ("sum",)) -> list[Layout]:
-    """Each way to give every mesh axis a dim (in every order of those that share one), a Partial, or nothing."""
+    """Each way to give every mesh axis a dim (in every order where some share one), a Partial, or nothing."""
     found = []
     for uses in product([None, *reduce_ops, *range(ndim)], repeat=mesh.ndim):
         partial = [use if isinstance(use, str) else None for use in uses]

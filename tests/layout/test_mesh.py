@@ -58,7 +58,9 @@ def test_axis_index():
 
 @pytest.mark.parametrize("mesh", [cube(), cube([5, 3, 1, 0, 2, 4, 11, 9, 7, 6, 8, 10])], ids=["row", "mixed"])
 def test_equal_content_is_the_same_object(mesh: DeviceMesh):
-    again = DeviceMesh(mesh.device_type, list(mesh.mesh_shape), list(mesh.mesh_dim_names), list(mesh.rank_list))
+    again = DeviceMesh(
+        mesh.device_type, list(mesh.mesh_shape), list(mesh.mesh_dim_names), list(mesh.rank_list)
+    )
     assert again is mesh
     assert pickle.loads(pickle.dumps(mesh)) is mesh
     assert copy.copy(mesh) is mesh
@@ -134,7 +136,12 @@ def test_coordinates():
 
 def test_coordinates_follow_the_rank_list():
     mesh = DeviceMesh("cpu", (2, 2), ("dp", "tp"), [7, 3, 5, 1])
-    assert {rank: mesh.get_coordinate(rank) for rank in (1, 3, 5, 7)} == {7: (0, 0), 3: (0, 1), 5: (1, 0), 1: (1, 1)}
+    assert {rank: mesh.get_coordinate(rank) for rank in (1, 3, 5, 7)} == {
+        7: (0, 0),
+        3: (0, 1),
+        5: (1, 0),
+        1: (1, 1),
+    }
     assert mesh.get_coordinate(0) is None
     assert mesh.ranks_along("dp", 3) == (3, 1)
     assert mesh.ranks_along("tp", 1) == (5, 1)
@@ -278,7 +285,9 @@ def test_listed_ranks_are_taken_as_they_are():
 
 
 def test_a_mesh_larger_than_the_world():
-    with pytest.raises(ValueError, match=r"needs 8 ranks, but the world has 4: start 8 processes or use a smaller"):
+    with pytest.raises(
+        ValueError, match=r"needs 8 ranks, but the world has 4: start 8 processes or use a smaller"
+    ):
         mesh_for_rank("cpu", (2, 4), None, None, 4, 0)
 
 
@@ -288,7 +297,9 @@ def test_a_world_that_is_no_multiple_of_the_mesh():
 
 
 def test_listed_ranks_outside_of_the_world():
-    with pytest.raises(ValueError, match=r"names the ranks \[5\], but the world has the ranks 0 to 3: start 6"):
+    with pytest.raises(
+        ValueError, match=r"names the ranks \[5\], but the world has the ranks 0 to 3: start 6"
+    ):
         mesh_for_rank("cpu", (2,), None, [0, 5], 4, 0)
 
 

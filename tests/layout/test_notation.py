@@ -1,13 +1,24 @@
 import pytest
 
-from hyper_layout import DeviceMesh, Layout, LayoutError, Partial, Replicate, Shard, format_layout, parse_layout
+from hyper_layout import (
+    DeviceMesh,
+    Layout,
+    LayoutError,
+    Partial,
+    Replicate,
+    Shard,
+    format_layout,
+    parse_layout,
+)
 from tests.layout.every_layout import every_layout
 
 MESH = DeviceMesh("cpu", (2, 4), ("dp", "tp"))
 
 
 def test_format():
-    assert format_layout("f32", (8, 16), Layout(MESH, (Shard(0), Partial()), 2)) == "f32[8,16] dp:S(0) tp:P(sum)"
+    assert (
+        format_layout("f32", (8, 16), Layout(MESH, (Shard(0), Partial()), 2)) == "f32[8,16] dp:S(0) tp:P(sum)"
+    )
     assert format_layout("i64", (), Layout(MESH, (Replicate(), Replicate()), 0)) == "i64[] dp:R tp:R"
 
 

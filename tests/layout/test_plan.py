@@ -30,10 +30,14 @@ def combine(reduce_op: str, addends: Iterable[np.ndarray]) -> np.ndarray:
     parts = list(addends)
     if reduce_op == "avg":
         return sum(parts) / len(parts)
-    return reduce({"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[reduce_op], parts)
+    return reduce(
+        {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[reduce_op], parts
+    )
 
 
-def addends_of(value: np.ndarray, reduce_op: str, count: int, random: np.random.Generator) -> list[np.ndarray]:
+def addends_of(
+    value: np.ndarray, reduce_op: str, count: int, random: np.random.Generator
+) -> list[np.ndarray]:
     """Uneven arrays of mixed signs that combine to ``value``."""
     parts = [random.integers(-50, 50, value.shape).astype(value.dtype) for _ in range(count)]
     last = int(random.integers(count))
@@ -51,12 +55,19 @@ def addends_of(value: np.ndarray, reduce_op: str, count: int, random: np.random.
     return parts
 
 
+def piece(array: np.ndarray, dim: int, count: int, place: int) -> np.ndarray:
+    """One of ``count`` equal pieces along ``dim``."""
+    size, rest = divmod(array.shape[dim], count)
+    assert rest == 0
+    return array[(slice(None),) * dim + (slice(place * size, (place + 1) * size),)]
+
+
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
-    """The block of a rank: along each dim its share of what the axis before has left, major axis first."""
+    """The block of a rank: along each dim its piece of what the axis before has left, major axis first."""
     coordinate = layout.mesh.get_coordinate(rank)
     for dim, axes in enumerate(layout.dim_axes):
         for axis in axes:
-            array = np.split(array, layout.mesh_shape[axis], axis=dim)[coordinate[axis]]
+            array = piece(array, dim, layout.mesh_shape[axis], coordinate[axis])
     return array
 
 
@@ -84,12 +95,12 @@ def apply(step: Step, mesh: DeviceMesh, before: Locals) -> Locals:
                 case "all_reduce":
                     result = combine(step.reduce_op, arrays)
                 case "reduce_scatter":
-                    result = np.split(combine(step.reduce_op, arrays), len(group), step.dim)[place]
+                    result = piece(combine(step.reduce_op, arrays), step.dim, len(group), place)
                 case "all_to_all":
-                    pieces = [np.split(array, len(group), step.to_dim)[place] for array in arrays]
+                    pieces = [piece(array, step.to_dim, len(group), place) for array in arrays]
                     result = np.concatenate(pieces, step.dim)
                 case "slice":
-                    result = np.split(before[rank], len(group), step.dim)[place]
+                    result = piece(before[rank], step.dim, len(group), place)
                 case "to_partial":
                     neutral = {"sum": 0, "prod": 1}.get(step.reduce_op)
                     result = before[rank]
@@ -109,7 +120,9 @@ def holds(layout: Layout, local: Locals, value: np.ndarray) -> bool:
     return all(np.array_equal(local[rank], cut(value, layout, rank)) for rank in layout.mesh.rank_list)
 
 
-def check_all_pairs(layouts: list[Layout], shape: tuple[int, ...], cheapest: np.ndarray | None = None) -> None:
+def check_all_pairs(
+    layouts: list[Layout], shape: tuple[int, ...], cheapest: np.ndarray | None = None
+) -> None:
     """Every layout is reached from every layout, with its values on every rank (and at the lowest cost)."""
     random = np.random.default_rng(0)
     value = random.integers(-50, 50, shape).astype(float)
@@ -124,7 +137,7 @@ def check_all_pairs(layouts: list[Layout], shape: tuple[int, ...], cheapest: np.
             path: tuple[tuple, ...] = ()
             for step in steps:
                 before = path
-                path = (*path, (step.kind, step.axis, step.dim, step.to_dim))
+                path = (*path, (step.kind, step.axis, step.dim, step.to_dim, step.reduce_op))
                 if path not in reached:
                     reached[path] = apply(step, src.mesh, reached[before])
                     # What each step says of itself, the layout after it and the bytes, is checked too.
@@ -133,7 +146,11 @@ def check_all_pairs(layouts: list[Layout], shape: tuple[int, ...], cheapest: np.
             assert (steps[-1].layout if steps else src) is dst
             assert (steps == ()) == (src is dst)
             if cheapest is not None:
-                assert sum(step.bytes for step in steps) == cheapest[row, column] * itemsize, (src, dst, steps)
+                assert sum(step.bytes for step in steps) == cheapest[row, column] * itemsize, (
+                    src,
+                    dst,
+                    steps,
+                )
 
 
 # -- all pairs, and the best order ---------------------------------------------------------------------------
@@ -150,7 +167,10 @@ def cheapest_by_exhaustive_search(layouts: list[Layout], shape: tuple[int, ...])
     for row, src in enumerate(layouts):
         for column, dst in enumerate(layouts):
             for axis, size in enumerate(src.mesh_shape):
-                if all(one_axis(src, axis)[0] == one_axis(dst, axis)[0] and one_axis(x, axis)[1] for x in (src, dst)):
+                if all(
+                    one_axis(src, axis)[0] == one_axis(dst, axis)[0] and one_axis(x, axis)[1]
+                    for x in (src, dst)
+                ):
                     held = prod(src.local_shape(shape))
                     best[row, column] = min(best[row, column], received(src, dst, axis, held, size))
     np.fill_diagonal(best, 0)
@@ -221,7 +241,9 @@ def test_all_pairs_with_every_reduction(reduce_op: str):
 
 def test_sum_and_avg_together():
     mesh = make_mesh(2, 2)
-    both = [layout(mesh, *pair, ndim=1) for pair in ((Partial("avg"), Partial()), (Partial(), Partial("avg")))]
+    both = [
+        layout(mesh, *pair, ndim=1) for pair in ((Partial("avg"), Partial()), (Partial(), Partial("avg")))
+    ]
     check_all_pairs([*both, *every_layout(mesh, 1)], (4,))
 
 
@@ -264,7 +286,10 @@ def test_nothing_to_do():
 def test_a_partial_shrinks_before_the_rest_is_reduced():
     mesh = make_mesh(2, 2)
     src, dst = layout(mesh, Partial(), Partial()), layout(mesh, Shard(0), Replicate())
-    assert [(step.kind, step.axis) for step in plan(src, dst, (4, 4), 4)] == [("reduce_scatter", 0), ("all_reduce", 1)]
+    assert [(step.kind, step.axis) for step in plan(src, dst, (4, 4), 4)] == [
+        ("reduce_scatter", 0),
+        ("all_reduce", 1),
+    ]
 
 
 def test_of_equal_bytes_fewer_collectives():

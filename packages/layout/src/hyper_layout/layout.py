@@ -173,7 +173,7 @@ class Layout:
                 f"mesh axis {mesh.mesh_dim_names[twice[0]]!r} is used more than once: "
                 "it can split one dim, once, or be Partial"
             )
-        return Layout.from_placements(mesh, placements_of(axes, waiting, mesh.mesh_shape), len(axes))
+        return Layout.from_placements(mesh, placements_of(axes, waiting, mesh), len(axes))
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> Layout:
@@ -376,10 +376,10 @@ def _intern(mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int) -> L
     if ndim < 0:
         raise LayoutError(f"the rank of a tensor is not negative, but got {ndim}")
     normal = _normalised(mesh, placements, ndim)
-    dim_axes = dim_axes_of(normal, mesh.mesh_shape, mesh.mesh_dim_names, ndim)
+    dim_axes = dim_axes_of(normal, mesh, ndim)
     partial = tuple(cast(str | None, getattr(placement, "reduce_op", None)) for placement in normal)
     _check_partial(mesh, partial)
-    canonical = placements_of(dim_axes, partial, mesh.mesh_shape)
+    canonical = placements_of(dim_axes, partial, mesh)
     known = _INTERNED.get((mesh, canonical, ndim))
     if known is None:
         # setdefault is atomic, so that threads which race for one content all get the same object.

@@ -12,21 +12,19 @@ from __future__ import annotations
 from math import prod
 
 from hyper_layout.errors import LayoutError
+from hyper_layout.mesh import DeviceMesh
 from hyper_layout.placement import Partial, Placement, Replicate, Shard, StridedShard
 
 DimAxes = tuple[tuple[int, ...], ...]
 """Per tensor dim the mesh axes that split it, major (outermost) first."""
 
 
-def dim_axes_of(
-    placements: tuple[Placement, ...], sizes: tuple[int, ...], names: tuple[str, ...], ndim: int
-) -> DimAxes:
+def dim_axes_of(placements: tuple[Placement, ...], mesh: DeviceMesh, ndim: int) -> DimAxes:
     """Reads the order of the axes from placements.
 
     Args:
         placements: One per mesh axis, with dims from 0 to ``ndim - 1``.
-        sizes: The size of each mesh axis.
-        names: The name of each mesh axis, for messages.
+        mesh: The mesh.
         ndim: The rank of the tensor.
 
     Raises:
@@ -37,20 +35,21 @@ def dim_axes_of(
         placement = placements[axis]
         if isinstance(placement, Shard):
             inner = axes[placement.dim]
-            inner.insert(_place(placement, axis, inner, sizes, names), axis)
+            inner.insert(_place(placement, axis, inner, mesh), axis)
     return tuple(map(tuple, axes))
 
 
 def placements_of(
-    dim_axes: DimAxes, partial: tuple[str | None, ...], sizes: tuple[int, ...]
+    dim_axes: DimAxes, partial: tuple[str | None, ...], mesh: DeviceMesh
 ) -> tuple[Placement, ...]:
     """Writes the order of the axes as placements; the inverse of ``dim_axes_of``.
 
     Args:
         dim_axes: Per tensor dim the mesh axes that split it, major first; no axis twice.
         partial: Per mesh axis the reduce op it waits for, or None.
-        sizes: The size of each mesh axis.
+        mesh: The mesh.
     """
+    sizes = mesh.mesh_shape
     placements: list[Placement] = [Replicate() if op is None else Partial(op) for op in partial]
     for dim, axes in enumerate(dim_axes):
         for position, axis in enumerate(axes):
@@ -60,10 +59,15 @@ def placements_of(
     return tuple(placements)
 
 
-def _place(
-    placement: Shard, axis: int, inner: list[int], sizes: tuple[int, ...], names: tuple[str, ...]
-) -> int:
+def canonical(dim_axes: DimAxes, mesh: DeviceMesh) -> DimAxes:
+    """The same order with every axis of size 1 in the place that its placement gives it."""
+    placements = placements_of(dim_axes, (None,) * mesh.ndim, mesh)
+    return dim_axes_of(placements, mesh, len(dim_axes))
+
+
+def _place(placement: Shard, axis: int, inner: list[int], mesh: DeviceMesh) -> int:
     """The position among the axes right of ``axis`` at which ``axis`` enters."""
+    sizes, names = mesh.mesh_shape, mesh.mesh_dim_names
     factor = placement.split_factor if isinstance(placement, StridedShard) else 1
     reached, position = 1, 0
     while reached < factor and position < len(inner):

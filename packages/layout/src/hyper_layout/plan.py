@@ -16,7 +16,8 @@ from typing import Final, Literal, TypeAlias
 
 from hyper_layout.errors import LayoutError
 from hyper_layout.layout import Layout
-from hyper_layout.order import DimAxes, dim_axes_of, placements_of
+from hyper_layout.mesh import DeviceMesh
+from hyper_layout.order import DimAxes, canonical
 from hyper_layout.placement import commute
 
 Kind: TypeAlias = Literal["all_gather", "all_reduce", "reduce_scatter", "all_to_all", "slice", "to_partial"]
@@ -119,7 +120,7 @@ def _shortest_paths(
 
     Ties are broken by the order in which ``_moves`` yields, so that every rank finds the same paths.
     """
-    sizes, names = src.mesh_shape, src.mesh.mesh_dim_names
+    sizes = src.mesh_shape
     total_bytes = prod(shape) * itemsize
     start: _State = (src.dim_axes, src.partial)
     best: dict[_State, _Cost] = {start: (0, 0, 0)}
@@ -130,14 +131,9 @@ def _shortest_paths(
         cost, _, state = heappop(queue)
         if cost != best[state]:
             continue
-        for move, after in _moves(state, wanted, sizes, shape, total_bytes):
-            if 1 in sizes:
-                # An axis of size 1 has one canonical place in the order (see hyper_layout.order).
-                placements = placements_of(after[0], after[1], sizes)
-                after = dim_axes_of(placements, sizes, names, len(shape)), after[1]
-            kind, axis, received = move[0], move[1], move[5]
-            collective = kind not in LOCAL_KINDS and sizes[axis] > 1
-            reached = (cost[0] + received, cost[1] + collective, cost[2] + 1)
+        for move, after in _moves(state, wanted, src.mesh, shape, total_bytes):
+            collective = move[0] not in LOCAL_KINDS and sizes[move[1]] > 1
+            reached = (cost[0] + move[5], cost[1] + collective, cost[2] + 1)
             if after not in best or reached < best[after]:
                 best[after] = reached
                 came_from[after] = (move, state)
@@ -145,11 +141,24 @@ def _shortest_paths(
     return came_from
 
 
+# Searches from other sources of the same mesh and shape pass the same states.
+@lru_cache(maxsize=2048)
 def _moves(
-    state: _State, wanted: _Partials, sizes: tuple[int, ...], shape: tuple[int, ...], total_bytes: int
+    state: _State, wanted: _Partials, mesh: DeviceMesh, shape: tuple[int, ...], total_bytes: int
+) -> tuple[tuple[_Move, _State], ...]:
+    """All steps from a state, in a fixed order. Replicate becomes Partial only as the goal wants it."""
+    moves = _one_axis_moves(state, wanted, mesh, shape, total_bytes)
+    if 1 not in mesh.mesh_shape:
+        return tuple(moves)
+    # An axis of size 1 has one canonical place in the order (see hyper_layout.order).
+    return tuple((move, (canonical(dim_axes, mesh), partial)) for move, (dim_axes, partial) in moves)
+
+
+def _one_axis_moves(
+    state: _State, wanted: _Partials, mesh: DeviceMesh, shape: tuple[int, ...], total_bytes: int
 ) -> Iterator[tuple[_Move, _State]]:
-    """All steps from a state. A Replicate axis becomes Partial only as the goal wants it."""
     dim_axes, partial = state
+    sizes = mesh.mesh_shape
     counts = [prod(sizes[axis] for axis in axes) for axes in dim_axes]
     local_bytes = total_bytes // prod(counts)
     split: dict[int, int] = {}
