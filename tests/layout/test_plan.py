@@ -292,6 +292,18 @@ def test_a_partial_shrinks_before_the_rest_is_reduced():
     ]
 
 
+def test_an_axis_that_stays_helps_where_that_saves_bytes():
+    mesh = make_mesh(2, 4)
+    src, dst = layout(mesh, Replicate(), Partial()), layout(mesh, Replicate(), Replicate())
+    steps = plan(src, dst, (4, 4), 4)
+    assert [(step.kind, step.axis) for step in steps] == [("slice", 0), ("all_reduce", 1), ("all_gather", 0)]
+    assert sum(step.bytes for step in steps) == 48 + 32 < 96
+    # Between two ranks nothing is saved.
+    mesh = make_mesh(2, 2)
+    (step,) = plan(layout(mesh, Replicate(), Partial()), layout(mesh, Replicate(), Replicate()), (4, 4), 4)
+    assert step.kind == "all_reduce"
+
+
 def test_of_equal_bytes_fewer_collectives():
     # reduce_scatter and all_gather together receive as much as one all_reduce.
     (step,) = plan(layout(ONE, Partial()), layout(ONE, Replicate()), (8, 16), 4)

@@ -1,7 +1,9 @@
 """Redistribution planning: the cheapest steps from one layout to another. Pure arithmetic.
 
 Each step moves data along one mesh axis. The plan is a shortest path over the layouts of the tensor: fewest
-bytes received per rank, then fewest collectives, then fewest steps. It is the same on every rank.
+bytes received per rank, then fewest collectives, then fewest steps. It is the same on every rank. An axis on
+which both layouts agree may be used on the way where that saves bytes: what is Replicate on an axis is sliced
+for free, reduced in pieces over another axis, and gathered again.
 """
 
 from __future__ import annotations
