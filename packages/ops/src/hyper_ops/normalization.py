@@ -1,0 +1,34 @@
+"""layer_norm and rms_norm.
+
+Rule on one mesh axis, for the dims in front of the normalised ones::
+
+    S(d) R R -> S(d)      input, weight, bias as far as they are there
+
+The normalised dims must be whole. Weight and bias are Replicate: their gradients are summed over the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hyper_dispatch import Row, RowsOp, layouts_of, register_strategy
+from hyper_layout import Replicate, Shard
+
+
+@register_strategy("normalization")
+class Normalization(RowsOp):
+    """`layer_norm(input, normalized_shape, weight=None, bias=None, eps)`, `rms_norm` (which has no bias)."""
+
+    def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
+        shape = bound["normalized_shape"]
+        return (1 if isinstance(shape, int) else len(shape),)
+
+    def rows(self, cache_values: Sequence[Any]) -> Sequence[Row]:
+        layouts = layouts_of(cache_values)
+        leading = layouts[0].ndim - cache_values[-1]
+        rest = (Replicate(),) * (len(layouts) - 1)
+        return [Row((Shard(d), *rest), (Shard(d),)) for d in range(leading)]
+
+    def output_ndims(self, cache_values: Sequence[Any]) -> Sequence[int]:
+        return (cache_values[0].ndim,)
