@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hyper_dispatch import dispatch
+from hyper_dispatch import OpDispatcher
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import LayoutError
@@ -20,9 +20,16 @@ from hyper_platform_torch.refusals import slipped_past
 __all__ = ["TorchDTensor"]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
-_set_flag = torch._C.TensorBase.requires_grad.__set__
-_cpp_history = torch._C.TensorBase.grad_fn.__get__
+
+
+def _own(read: Callable[..., Any], *args: Any) -> Any:
+    """Call a C++ property of the wrapper itself, which would otherwise be dispatched."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return read(*args)
+
+
 _known: dict[Any, Known] = {}
+dispatcher = OpDispatcher()
 _TRANSLATED: dict[Any, Callable[..., Any]] = {
     torch.autograd.grad: autograd_grad,
     torch.autograd.backward: autograd_backward,
@@ -73,7 +80,7 @@ class TorchDTensor(DTensor, torch.Tensor):
             kwargs = {}
         if arrange is not None:
             args, kwargs = arrange(args, kwargs)
-        return dispatch(name, call, args, kwargs)
+        return dispatcher.dispatch(name, call, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -131,7 +138,7 @@ class TorchDTensor(DTensor, torch.Tensor):
                 f"a tensor laid out as {self._spec.layout.notation} carries no gradient on its Partial axes"
             )
         self._local.requires_grad_(requires_grad)
-        _set_flag(self, requires_grad)
+        _own(_CPP_FLAG.__set__, self, requires_grad)
         return self
 
     @property
@@ -226,7 +233,7 @@ class TorchDTensor(DTensor, torch.Tensor):
         return self._local.register_post_accumulate_grad_hook(local_hook)
 
     def _has_foreign_history(self) -> bool:
-        return _cpp_history(self) is not None
+        return _own(_CPP_HISTORY.__get__, self) is not None
 
     # -- exchanging and copying ----------------------------------------------------------------------
     @property
@@ -245,8 +252,8 @@ class TorchDTensor(DTensor, torch.Tensor):
         local.data = value._local.detach()
         self._views = self._origin = None
         if value._spec.layout is not self._spec.layout or (value.dtype, value.device, value._shape) != (
-            _CPP_DTYPE(self),
-            _CPP_DEVICE(self),
+            _own(_CPP_DTYPE.__get__, self),
+            _own(_CPP_DEVICE.__get__, self),
             self._shape,
         ):
             # The wrapper's own size, dtype and device are fixed: put a fresh one into this object.
@@ -279,8 +286,10 @@ class TorchDTensor(DTensor, torch.Tensor):
         )
 
 
-_CPP_DTYPE = torch._C.TensorBase.dtype.__get__  # type: ignore[attr-defined]
-_CPP_DEVICE = torch._C.TensorBase.device.__get__  # type: ignore[attr-defined]
+_CPP_FLAG = torch._C.TensorBase.requires_grad
+_CPP_HISTORY = torch._C.TensorBase.grad_fn
+_CPP_DTYPE = torch._C.TensorBase.dtype
+_CPP_DEVICE = torch._C.TensorBase.device
 
 
 def rebuild(
