@@ -149,6 +149,14 @@ def test_an_axis_of_size_one_has_one_place():
     assert Layout.from_dim_axes(mesh, [(2, 0, 1)]).placements == (StridedShard(0, 2), Shard(0), Shard(0))
 
 
+def test_a_strided_shard_of_an_axis_of_size_one_is_a_shard():
+    mesh = DeviceMesh("cpu", (1, 2), ("one", "tp"))
+    written_strided = Layout(mesh, (StridedShard(0, 2), Shard(0)), 1)
+    assert written_strided.placements == (Shard(0), Shard(0))
+    assert written_strided.dim_axes == ((0, 1),)
+    assert Layout(mesh, (Shard(0), Shard(0)), 1) is written_strided
+
+
 def test_compact_str_is_unique_for_the_content():
     meshes = [
         MESH,

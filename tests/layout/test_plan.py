@@ -310,6 +310,25 @@ def test_of_equal_bytes_fewer_collectives():
     assert step.kind == "all_reduce"
 
 
+def test_of_equal_bytes_and_steps_fewer_collectives():
+    # All-to-all, slice, all-to-all, reduce-scatter would receive as much in as many steps.
+    mesh = make_mesh(2, 2, 2)
+    src, dst = layout(mesh, Replicate(), Partial(), Shard(1)), layout(mesh, Shard(1), Shard(0), Shard(1))
+    assert [step.kind for step in plan(src, dst, (2, 4), 4)] == [
+        "reduce_scatter",
+        "all_gather",
+        "slice",
+        "slice",
+    ]
+
+
+def test_an_axis_of_size_one_costs_nothing():
+    mesh = make_mesh(1, 2)
+    for before, after in [(Replicate(), Shard(0)), (Shard(0), Replicate()), (Partial(), Shard(0))]:
+        (step,) = plan(layout(mesh, before, Shard(0)), layout(mesh, after, Shard(0)), (4, 2), 4)
+        assert (step.axis, step.bytes) == (0, 0)
+
+
 def test_equal_questions_share_one_answer():
     src, dst = layout(ONE, Shard(0)), layout(ONE, Shard(1))
     assert plan(src, dst, (8, 16), 4) is plan(src, dst, (8, 16), 4)
