@@ -87,6 +87,9 @@ _Cost: TypeAlias = tuple[int, int, int]
 def plan(src: Layout, dst: Layout, shape: tuple[int, ...], itemsize: int) -> tuple[Step, ...]:
     """The cheapest steps, each along one mesh axis, that turn ``src`` into ``dst``.
 
+    An axis that is Replicate in both layouts takes no part: to slice along it and to gather again could save
+    bytes, but would send on links, and in a backward, that the layouts do not name.
+
     Args:
         src: The layout of the tensor.
         dst: The wanted layout, on the same mesh and of the same rank.
@@ -103,7 +106,8 @@ def plan(src: Layout, dst: Layout, shape: tuple[int, ...], itemsize: int) -> tup
         raise LayoutError(f"cannot redistribute between the meshes {src.mesh!r} and {dst.mesh!r}")
     src.check_even(shape)
     dst.check_even(shape)
-    came_from = _shortest_paths(src, dst.partial, shape, itemsize)
+    idle = src.replicate_axes & dst.replicate_axes
+    came_from = _shortest_paths(src, dst.partial, idle, shape, itemsize)
     path: list[Step] = []
     state = (dst.dim_axes, dst.partial)
     while state != (src.dim_axes, src.partial):
@@ -113,10 +117,11 @@ def plan(src: Layout, dst: Layout, shape: tuple[int, ...], itemsize: int) -> tup
     return tuple(reversed(path))
 
 
-# One search serves all goals of a source that wait for the same reductions, as when dispatch compares cures.
+# One search serves all goals of a source that wait for the same reductions and leave the same axes alone,
+# as when dispatch compares cures.
 @lru_cache(maxsize=16)
 def _shortest_paths(
-    src: Layout, wanted: _Partials, shape: tuple[int, ...], itemsize: int
+    src: Layout, wanted: _Partials, idle: int, shape: tuple[int, ...], itemsize: int
 ) -> dict[_State, tuple[_Move, _State]]:
     """Dijkstra's algorithm: the last move to each state that can be reached, and the state before it.
 
@@ -134,6 +139,8 @@ def _shortest_paths(
         if cost != best[state]:
             continue
         for move, after in _moves(state, wanted, src.mesh, shape, total_bytes):
+            if idle >> move[1] & 1:
+                continue
             collective = move[0] not in LOCAL_KINDS and sizes[move[1]] > 1
             reached = (cost[0] + move[5], cost[1] + collective, cost[2] + 1)
             if after not in best or reached < best[after]:
