@@ -22,6 +22,7 @@ from tests.support.simulated.modules import SimModule as SimModule
 from tests.support.simulated.modules import SimSequential as SimSequential
 from tests.support.simulated.ops import tensor as tensor
 from tests.support.simulated.platform import SimulatedPlatform as SimulatedPlatform
+from tests.support.simulated.platform import gather as gather
 from tests.support.simulated.platform import manual_seed as manual_seed
 from tests.support.simulated.platform import simulated_platform as simulated_platform
 from tests.support.simulated.tape import enable_grad as enable_grad
@@ -32,4 +33,6 @@ from tests.support.simulated.tensor import SimTensor as SimTensor
 from tests.support.simulated.world import BrokenRendezvousError as BrokenRendezvousError
 from tests.support.simulated.world import World as World
 from tests.support.simulated.world import errors_of as errors_of
+from tests.support.simulated.world import rank as rank
 from tests.support.simulated.world import run_ranks as run_ranks
+from tests.support.simulated.world import world_size as world_size

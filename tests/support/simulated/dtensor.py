@@ -8,7 +8,7 @@ from typing import Any
 
 from hyper_dtensor import DTensor, Spec, wrap
 from hyper_dtensor import gradients as states
-from hyper_dtensor.collectives import all_reduce
+from hyper_dtensor.collectives import reduce_sum
 from tests.support.simulated import ops, tape
 from tests.support.simulated.functional import dispatch
 from tests.support.simulated.tensor import SimTensor
@@ -101,7 +101,7 @@ def grad(
         if part is None:
             continue
         for axis in states.axes_of(axes):
-            part = all_reduce(part, inputs[number].device_mesh, axis)
+            part = reduce_sum(part, inputs[number].device_mesh, axis)
         totals[number] = part if totals[number] is None else totals[number] + part
     return [
         None if total is None else wrap(total, states.gradient_spec(t._spec), t._shape)

@@ -581,7 +581,6 @@ def _in_place(name: str, x: T, compute: Callable[[T], T]) -> T:
     if tape.grad_enabled() and result.node is not None:
         if x.is_view:
             raise NotImplementedError(f"{name}: the tape does not follow in-place operations on views")
-        x.requires_grad = False if x.is_leaf else x.requires_grad
         x.set_node(result.node)
     return x
 

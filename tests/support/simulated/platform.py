@@ -14,9 +14,9 @@ from tests.support.simulated import ops, tape
 from tests.support.simulated.dtensor import SimDTensor
 from tests.support.simulated.modules import SimEmbedding, SimLinear, SimModule, watchers
 from tests.support.simulated.tensor import SimTensor
-from tests.support.simulated.world import current_world
+from tests.support.simulated.world import current_world, world_size
 
-__all__ = ["SimulatedPlatform", "manual_seed", "simulated_platform"]
+__all__ = ["SimulatedPlatform", "gather", "manual_seed", "simulated_platform"]
 
 REDUCTIONS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "bool": "b"}
@@ -45,8 +45,7 @@ class SimulatedPlatform:
 
     def world_size(self) -> int:
         """The number of threads of this run; 1 outside of any."""
-        world, _ = current_world()
-        return 1 if world is None else world.size
+        return world_size()
 
     def start(self, device_type: str) -> None:
         """Remember that the backend of ``device_type`` was asked for."""
@@ -297,6 +296,13 @@ def _state() -> dict[str, Any]:
 def manual_seed(seed: int) -> None:
     """Seed the default generator of the calling rank."""
     _state()["generator"] = np.random.default_rng(seed)
+
+
+def gather(value: Any) -> list[Any]:
+    """``value`` of every rank, on every rank; for what a test compares across ranks."""
+    world, rank = current_world()
+    assert world is not None
+    return world.exchange(rank, tuple(range(world.size)), "gather of a test", value)
 
 
 @contextlib.contextmanager

@@ -1,18 +1,23 @@
-"""Ranks as threads of one process, and the rendezvous at which their collectives meet."""
+"""Ranks as threads of one process, and the rendezvous at which their collectives meet.
+
+One rank runs at a time, until it must wait for another: runs are deterministic, and a collective that can
+never be complete is noticed the moment nobody can go on.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BrokenRendezvousError", "World", "current_world", "errors_of", "run_ranks"]
+__all__ = ["BrokenRendezvousError", "World", "current_world", "errors_of", "rank", "run_ranks", "world_size"]
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 class BrokenRendezvousError(RuntimeError):
@@ -33,20 +38,22 @@ class World:
 
     Args:
         size: Number of ranks.
-        timeout: Seconds that a rank waits for others.
     """
 
-    def __init__(self, size: int, timeout: float = TIMEOUT) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self.timeout = timeout
         self.started: set[str] = set()
         self.state: dict[int, dict[str, Any]] = {rank: {} for rank in range(size)}
-        self._changed = threading.Condition()
+        self.running = 0
+        self._turns = [threading.Lock() for _ in range(size)]
+        self._ready = deque(range(size))
+        self._waiting: dict[int, str] = {}
         self._meetings: dict[tuple[tuple[int, ...], int], _Meeting] = {}
         self._calls: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        self._waiting: dict[int, tuple[tuple[int, ...], str]] = {}
-        self._ended: set[int] = set()
+        self._ended: list[int] = []
         self._broken = ""
+        for turn in self._turns:
+            turn.acquire()
 
     def exchange(self, rank: int, ranks: tuple[int, ...], doing: str, value: Any) -> list[Any]:
         """Give ``value`` to all ``ranks`` and get theirs, in their order.
@@ -58,61 +65,61 @@ class World:
             value: What the others get.
 
         Raises:
-            BrokenRendezvousError: If a rank of the world failed, the ranks do different things, all of them
-                wait, or the time is up.
+            BrokenRendezvousError: If a rank of the world failed, the ranks of the group do different things,
+                or every rank waits for another.
         """
         if rank not in ranks:
             raise RuntimeError(f"rank {rank} is not in the group {ranks}")
-        deadline = time.monotonic() + self.timeout
-        with self._changed:
-            call = self._calls[rank, ranks]
-            self._calls[rank, ranks] += 1
-            meeting = self._meetings.setdefault((ranks, call), _Meeting())
-            meeting.values[rank], meeting.doing[rank] = value, doing
-            if len(set(meeting.doing.values())) > 1:
-                self._break(f"the ranks do different things: {meeting.doing}")
-            self._changed.notify_all()
-            self._waiting[rank] = (ranks, doing)
-            self._find_deadlock()
-            while len(meeting.values) < len(ranks):
-                if self._broken:
-                    break
-                if not self._changed.wait(deadline - time.monotonic()):
-                    self._break(f"rank {rank} waited {self.timeout} s in {doing} of ranks {ranks}")
-            del self._waiting[rank]
-            if len(meeting.values) < len(ranks) or len(set(meeting.doing.values())) > 1:
-                raise BrokenRendezvousError(f"rank {rank} in {doing}: {self._broken}")
-            meeting.left += 1
-            if meeting.left == len(ranks):
-                del self._meetings[ranks, call]
-            return [meeting.values[other] for other in ranks]
+        call = self._calls[rank, ranks]
+        self._calls[rank, ranks] += 1
+        meeting = self._meetings.setdefault((ranks, call), _Meeting())
+        meeting.values[rank], meeting.doing[rank] = value, doing
+        if len(set(meeting.doing.values())) > 1:
+            self._break(f"the ranks do different things: {meeting.doing}")
+        elif len(meeting.values) == len(ranks):
+            for other in ranks:
+                if self._waiting.pop(other, None) is not None:
+                    self._ready.append(other)
+        elif not self._broken:
+            self._waiting[rank] = f"{doing} of ranks {ranks}"
+            self._next_turn()
+            self.wait_for_turn(rank)
+        if len(meeting.values) < len(ranks) or len(set(meeting.doing.values())) > 1:
+            raise BrokenRendezvousError(f"rank {rank} in {doing}: {self._broken}")
+        meeting.left += 1
+        if meeting.left == len(ranks):
+            del self._meetings[ranks, call]
+        return [meeting.values[other] for other in ranks]
+
+    def start(self) -> None:
+        """Let the first rank run."""
+        self._next_turn()
+
+    def wait_for_turn(self, rank: int) -> None:
+        """Block the calling thread until ``rank`` may run."""
+        self._turns[rank].acquire()
+        self.running = rank
 
     def end(self, rank: int, error: BaseException | None) -> None:
-        """``rank`` has returned or raised; whoever waits for it is told at once."""
-        with self._changed:
-            self._ended.add(rank)
-            if error is not None and not isinstance(error, BrokenRendezvousError):
-                text = "".join(traceback.format_exception_only(error)).strip()
-                self._break(f"rank {rank} raised {text}")
-            self._find_deadlock()
+        """``rank`` has returned or raised; whoever waits for it is told."""
+        self._ended.append(rank)
+        if error is not None and not isinstance(error, BrokenRendezvousError):
+            text = "".join(traceback.format_exception_only(error)).strip()
+            self._break(f"rank {rank} raised {text}")
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        if not self._ready and self._waiting:
+            ended = f"; ended: {sorted(self._ended)}" if self._ended else ""
+            self._break(f"every rank waits for another: {dict(sorted(self._waiting.items()))}{ended}")
+        if self._ready:
+            self._turns[self._ready.popleft()].release()
 
     def _break(self, why: str) -> None:
+        """No collective that is not complete by now will ever be."""
         self._broken = self._broken or why
-        self._changed.notify_all()
-
-    def _find_deadlock(self) -> None:
-        """All ranks that have not returned wait, and none of their meetings is complete."""
-        if not self._waiting or len(self._waiting) + len(self._ended) < self.size:
-            return
-        if not any(self._is_complete(rank) for rank in self._waiting):
-            waits = {rank: f"{doing} of {ranks}" for rank, (ranks, doing) in sorted(self._waiting.items())}
-            ended = f", ranks {sorted(self._ended)} have ended" if self._ended else ""
-            self._break(f"every rank waits for another: {waits}{ended}")
-
-    def _is_complete(self, rank: int) -> bool:
-        ranks, _ = self._waiting[rank]
-        meeting = self._meetings.get((ranks, self._calls[rank, ranks] - 1))
-        return meeting is None or len(meeting.values) == len(ranks)
+        self._ready.extend(self._waiting)
+        self._waiting.clear()
 
 
 class _Here(threading.local):
@@ -128,15 +135,26 @@ def current_world() -> tuple[World | None, int]:
     return _here.world, _here.rank
 
 
+def rank() -> int:
+    """The rank of the calling thread; 0 outside of any run."""
+    return _here.rank
+
+
+def world_size() -> int:
+    """The number of ranks of this run; 1 outside of any."""
+    return 1 if _here.world is None else _here.world.size
+
+
 def _run(size: int, function: Callable[..., Any], args: tuple[Any, ...], timeout: float) -> list[Any]:
     """What each rank returned, or the exception that it raised."""
     from tests.support.simulated.platform import simulated_platform
 
-    world = World(size, timeout)
-    results: list[Any] = [BrokenRendezvousError("the rank did not end")] * size
+    world = World(size)
+    results: list[Any] = [None] * size
 
     def rank_main(rank: int) -> None:
         _here.world, _here.rank = world, rank
+        world.wait_for_turn(rank)
         error: BaseException | None = None
         try:
             results[rank] = function(*args)
@@ -148,8 +166,14 @@ def _run(size: int, function: Callable[..., Any], args: tuple[Any, ...], timeout
         threads = [threading.Thread(target=rank_main, args=(rank,), daemon=True) for rank in range(size)]
         for thread in threads:
             thread.start()
+        world.start()
+        deadline = time.monotonic() + timeout
         for thread in threads:
-            thread.join(timeout + 10)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            frame = sys._current_frames().get(threads[world.running].ident or 0)
+            where = "".join(traceback.format_stack(frame)[-3:]) if frame else ""
+            raise TimeoutError(f"rank {world.running} still runs after {timeout} s, in\n{where}")
     return results
 
 

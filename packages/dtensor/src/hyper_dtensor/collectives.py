@@ -12,6 +12,7 @@ map from its backward. Pairs, with the Megatron papers' names where they have on
     cut               slice          / all-gather       [a0 a1] [a0 a1] -> [a0] [a1]
     enter_once        keep           / identity         [a] [a] -> [a] [0]
     share             identity       / scale by 1/n     [a] [a] -> [a] [a]
+    divide            scale by 1/n   / identity         [a] [a] -> [a/n] [a/n]
 
 The backward of each pair is the pair with the two maps swapped, so second derivatives are exact.
 """
@@ -32,6 +33,7 @@ __all__ = [
     "all_to_all",
     "cut",
     "differentiable",
+    "divide",
     "enter_once",
     "exchange",
     "gather_invariant",
@@ -186,3 +188,8 @@ def enter_once(x: Tensor, mesh: DeviceMesh, axis: int, *, varying: bool = False)
 def share(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
     """Identity / scale by one over the axis size: a whole gradient becomes equal summands."""
     return differentiable(x, LinearMap("identity", mesh, axis), LinearMap("scale", mesh, axis))
+
+
+def divide(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
+    """Scale by one over the axis size / identity: a whole gradient, given as equal summands (rule 6)."""
+    return differentiable(x, LinearMap("scale", mesh, axis), LinearMap("identity", mesh, axis))

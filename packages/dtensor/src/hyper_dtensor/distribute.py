@@ -138,11 +138,15 @@ def distribute_parameter(
         t = distribute_tensor(value, device_mesh, placements, src_data_rank=src_data_rank)
     except ValueError as error:
         raise ValueError(f"parameter {name!r} of {type(module).__name__}: {error}") from error
+    # Read back: where a parameter is converted in place, the object that was there is the DTensor now.
+    converted: DTensor
     if held is parameters:
         platform.set_parameter(module, name, t)
+        converted = platform.parameters(module)[name]
     else:
         platform.set_buffer(module, name, t)
-    return t
+        converted = platform.buffers(module)[name]
+    return converted
 
 
 def distribute_module(

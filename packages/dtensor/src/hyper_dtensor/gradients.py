@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hyper_dtensor.collectives import enter_once, share, vary
-from hyper_dtensor.platform import Platform, get_platform
+from hyper_dtensor.collectives import divide, enter_once, share, vary
+from hyper_dtensor.platform import get_platform
 from hyper_dtensor.spec import Spec
 from hyper_layout import Layout, LayoutError, Partial, Replicate
 
@@ -167,26 +167,22 @@ def mark_untracked(result: DTensor, sources: Iterable[DTensor]) -> None:
 
 
 def gradient_spec(spec: Spec) -> Spec:
-    """How the gradient of a tensor of ``spec`` is shown: the table of design section 3."""
+    """How the gradient of a tensor of ``spec`` is shown: the table of design section 3.
+
+    Gradients of the gradient (``create_graph``) flow through the same maps with the two directions swapped,
+    so its own state is the dual one: the whole gradient of a Partial tensor is Replicate-*varying*, the
+    summands of a varying one are Partial.
+    """
     layout = spec.layout
-    placements = [
-        Partial("sum")
-        if spec.varying >> axis & 1 or placement.is_partial("avg")
-        else Replicate()
-        if placement.is_partial()
-        else placement
-        for axis, placement in enumerate(layout.placements)
-    ]
-    return Spec.of(Layout(layout.mesh, tuple(placements), layout.ndim))
-
-
-def shared_axes(spec: Spec) -> list[int]:
-    """The axes on which a whole gradient must be divided by the axis size: varying and Partial(avg)."""
-    return [
-        axis
-        for axis, placement in enumerate(spec.layout.placements)
-        if spec.varying >> axis & 1 or placement.is_partial("avg")
-    ]
+    placements = list(layout.placements)
+    varying = 0
+    for axis, placement in enumerate(layout.placements):
+        if spec.varying >> axis & 1 or placement.is_partial("avg"):
+            placements[axis] = Partial("sum")
+        elif placement.is_partial():
+            placements[axis] = Replicate()
+            varying |= 1 << axis
+    return Spec.of(Layout(layout.mesh, tuple(placements), layout.ndim), varying)
 
 
 def sensitivity(t: DTensor, gradient: Any) -> Tensor:
@@ -199,6 +195,7 @@ def sensitivity(t: DTensor, gradient: Any) -> Tensor:
 
     Raises:
         RuntimeError: If ``gradient`` is ``None`` and ``t`` has more than one element.
+        TypeError: If ``gradient`` is no tensor.
         ValueError: If the shapes differ.
     """
     platform = get_platform()
@@ -213,20 +210,25 @@ def sensitivity(t: DTensor, gradient: Any) -> Tensor:
         local = platform.ops.ones_like(platform.detach(t._local))
     else:
         if not hasattr(gradient, "_spec"):
+            if not platform.is_tensor(gradient):
+                raise TypeError(
+                    f"gradient must be a tensor of {platform.framework} or a DTensor, got "
+                    f"{type(gradient).__name__}"
+                )
             everywhere = Layout(mesh, (Replicate(),) * mesh.ndim, len(gradient.shape))
             gradient = platform.wrap(gradient, Spec.of(everywhere), tuple(gradient.shape))
         if tuple(gradient.shape) != tuple(t.shape):
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, the tensor {tuple(t.shape)}")
         whole = [Replicate() if p.is_partial() else p for p in spec.layout.placements]
         local = gradient.redistribute(whole)._local
-    for axis in shared_axes(spec):
-        local = share_value(platform, local, mesh.mesh_shape[axis])
+    for axis, placement in enumerate(spec.layout.placements):
+        if spec.varying >> axis & 1:
+            local = divide(local, mesh, axis)
+        elif placement.is_partial():
+            local = vary(local, mesh, axis)
+            if placement.is_partial("avg"):
+                local = local / mesh.mesh_shape[axis]
     return local
-
-
-def share_value(platform: Platform, local: Tensor, size: int) -> Tensor:
-    """One rank's equal summand of a whole gradient."""
-    return local if size == 1 else local / size
 
 
 def refuse_gradient(t: DTensor, what: str) -> None:
