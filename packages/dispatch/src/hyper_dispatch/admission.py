@@ -15,7 +15,7 @@ def admit_plain(
     platform: Platform,
     op: DistributedOp | None,
     op_name: str,
-    mesh: DeviceMesh,
+    mesh: DeviceMesh | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -27,6 +27,8 @@ def admit_plain(
     Raises:
         LayoutError: For any other plain tensor; names the argument and the ways to wrap it.
     """
+    if mesh is None:
+        raise LayoutError(f"{op_name}: found no DTensor among the arguments or in lists among them")
     allowed = op.plain_operands if op is not None else frozenset()
     for number, (parameter, name, value) in enumerate(named_arguments(op, args, kwargs)):
         if not platform.is_tensor(value):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import numbers
 import threading
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from hyper_dispatch.distributed_op import DistributedOp
 from hyper_dispatch.record import Record
-from hyper_dtensor import Spec
+
+if TYPE_CHECKING:
+    from hyper_dispatch.call_plan import CallPlan
+from hyper_dtensor import DTensor, Spec, get_platform
 from hyper_layout import Layout
 
 ENTRIES_PER_OP: Final = 1024
@@ -83,6 +86,21 @@ def key_content(op_name: str, specs: tuple[Spec, ...], cache_values: Sequence[An
     return (*specs, *cache_values, *types)
 
 
+def is_atom(value: Any) -> bool:
+    """Whether a value that is no tensor enters a key as it is.
+
+    Beside numbers and texts these are values whose equality is identity (a framework's dtypes); their type is
+    remembered.
+    """
+    kind = type(value)
+    if kind not in ATOMS:
+        hasher: Any = kind.__hash__
+        if hasher is not object.__hash__:
+            return False
+        ATOMS.add(kind)
+    return True
+
+
 def freeze(op_name: str, value: Any) -> Any:
     """A hashable stand-in for a static value that is equal only for the same value of the same type.
 
@@ -92,6 +110,8 @@ def freeze(op_name: str, value: Any) -> Any:
     kind = type(value)
     if kind in ATOMS:
         return value
+    if isinstance(value, DTensor) or get_platform().is_tensor(value):
+        raise ValueError(f"{op_name}: a tensor among cache_values; pass its layout, or a static value")
     if isinstance(value, tuple):
         return tuple([(type(item), freeze(op_name, item)) for item in value])
     if isinstance(value, slice):
@@ -99,10 +119,7 @@ def freeze(op_name: str, value: Any) -> Any:
     if isinstance(value, numbers.Number) and not isinstance(value, int):
         # 0.0 equals -0.0 and no nan equals itself; their texts tell what is the same.
         return repr(value)
-    hasher: Any = kind.__hash__
-    if hasher is object.__hash__:
-        # Equality is identity (a framework's dtype): from now on as quick as a number.
-        ATOMS.add(kind)
+    if is_atom(value):
         return value
     try:
         hash(value)
@@ -130,17 +147,23 @@ class OpTable:
     statistic and takes none.
 
     Attributes:
-        op: The strategy, or None for an operation of the white list.
+        op: The strategy, or None for an operation without one.
+        run: What runs an operation without a strategy.
         entries: Inference by `LayoutCacheKey`; oldest first.
+        plans: Ready plans by the form of the call; each belongs to an inference.
         hits: Calls that found their entry.
         misses: Calls that did not.
     """
 
-    __slots__ = ("_limit", "_lock", "entries", "hits", "misses", "op")
+    __slots__ = ("_limit", "_lock", "entries", "hits", "misses", "op", "plans", "run")
 
-    def __init__(self, op: DistributedOp | None, limit: int = ENTRIES_PER_OP) -> None:
+    def __init__(
+        self, op: DistributedOp | None, run: Callable[..., Any], limit: int = ENTRIES_PER_OP
+    ) -> None:
         self.op = op
+        self.run = run
         self.entries: dict[Any, Record] = {}
+        self.plans: dict[tuple[Any, ...], CallPlan] = {}
         self.hits = 0
         self.misses = 0
         self._limit = limit
@@ -150,16 +173,27 @@ class OpTable:
         """Keep an inference; the oldest one goes when the table is full."""
         with self._lock:
             self.misses += 1
-            while len(self.entries) >= self._limit:
-                del self.entries[next(iter(self.entries))]
+            _make_room(self.entries, self._limit)
             self.entries[LayoutCacheKey(content)] = record
+
+    def keep(self, form: tuple[Any, ...], plan: CallPlan) -> None:
+        """Keep the plan of a form of call; the oldest one goes when there are too many."""
+        with self._lock:
+            _make_room(self.plans, self._limit)
+            self.plans[form] = plan
 
     def clear(self) -> None:
         """Forget the entries and the statistics."""
         with self._lock:
             self.entries = {}
+            self.plans = {}
             self.hits = self.misses = 0
 
     def info(self) -> CacheInfo:
         """Hits, misses and size."""
         return CacheInfo(self.hits, self.misses, len(self.entries), self._limit)
+
+
+def _make_room(table: dict[Any, Any], limit: int) -> None:
+    while len(table) >= limit:
+        del table[next(iter(table))]

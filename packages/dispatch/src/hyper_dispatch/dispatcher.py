@@ -1,8 +1,8 @@
 """The dispatcher: the one way from an intercepted call to a distributed result.
 
 A call goes through three stages of its strategy (see `distributed_op.py`) and then runs locally:
-`preprocess` -> `infer_layout` -> `get_expand_impl` -> local run -> `wrap_output`. The second and the third are
-done once per layout-cache entry. No operation is known here by name.
+`preprocess` -> `infer_layout` -> `get_expand_impl` -> local run -> `wrap_output`. The second and the third
+are done once per layout-cache entry. No operation is known here by name.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from typing import Any
 
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain
-from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, freeze
-from hyper_dispatch.distributed_op import DistributedOp, InferResult, to_locals
+from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
+from hyper_dispatch.call_plan import CallPlan, Place, can_be_kept, collect, flat, form_of, items, replaced
+from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
 from hyper_dispatch.outputs import set_specs, wrap_outputs
 from hyper_dispatch.random_path import run_random
-from hyper_dispatch.record import Record, enter_operands, make_record, replaced
+from hyper_dispatch.record import Record
 from hyper_dispatch.refusal import describe_operands, explain, two_meshes
 from hyper_dispatch.unregistered import run_unregistered
-from hyper_dispatch.writes import check_out, check_state, check_target, write_out
+from hyper_dispatch.white_list import run_local
+from hyper_dispatch.writes import check_copies, check_out, check_state, check_target, write_out
 from hyper_dtensor import DTensor, Platform, get_platform, wrap
-from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch
-from hyper_dtensor.gradients import check_tracked, derive_origin
+from hyper_dtensor.copied import mark_copied
+from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch, values_read
+from hyper_dtensor.gradients import check_tracked, derive_origin, enter
 from hyper_layout import Layout, LayoutError
 
-# Values of these types are no tensors and hold none.
-_PLAIN_VALUES = frozenset({int, float, bool, complex, str, type(None), slice, type(...)})
+_UNREGISTERED = OpTable(None, run_unregistered)
 
 
 class OpDispatcher:
@@ -47,7 +49,12 @@ class OpDispatcher:
         self._limit = entries_per_op
 
     def dispatch(
-        self, op_name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        op_name: str,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any = None,
     ) -> Any:
         """Run one operation.
 
@@ -56,6 +63,7 @@ class OpDispatcher:
             func: The framework's function, to run on local tensors in the given form of the arguments.
             args: Positional arguments, distributed tensors among them (one level of lists).
             kwargs: Keyword arguments.
+            out: The tensor to write the result into (`out=` among the keyword arguments ends up here).
 
         Returns:
             The distributed result; the target itself for an in-place operation.
@@ -67,86 +75,104 @@ class OpDispatcher:
         """
         platform = get_platform()
         table = self._tables.get(op_name) or self._open(op_name)
-        op = table.op if table is not None else None
-        if table is not None and op is None:
-            return _run_local(func, args, kwargs)
+        op = table.op
+        if op is None:
+            return table.run(platform, op_name, func, args, kwargs)
 
-        # The operands in order, and whether plain tensors are among the arguments.
+        # The operands in order, and the form of the call: all of it but the values of the operands.
+        grad = platform.grad_enabled()
+        form: list[Any] = [func, grad]
         operands: list[DTensor] = []
-        plain = False
+        locals_: list[Any] = []
         for value in args:
             if isinstance(value, DTensor):
+                local = value._local
+                form += (value._spec, value._shape, local.dtype, local.requires_grad)
                 operands.append(value)
-            elif value.__class__ not in _PLAIN_VALUES and _scan(platform, value, operands):
-                plain = True
-        out = None
+                locals_.append(local)
+                if grad and value._untracked:
+                    check_tracked(value)
+            elif value.__class__ in ATOMS:
+                form += (value.__class__, value)
+            else:
+                form.append(form_of(platform, value))
+                collect(value, operands, locals_, grad)
         if kwargs:
-            if op is not None and "out" in kwargs:
-                out = kwargs["out"]
-                kwargs = {name: value for name, value in kwargs.items() if name != "out"}
-            plain = _scan_keywords(platform, op, kwargs, operands) or plain
-        if not operands:
-            raise LayoutError(f"{op_name}: found no DTensor among the arguments or in lists among them")
-        for operand in operands:
-            if operand._untracked and platform.grad_enabled():
-                check_tracked(operand)
-        if table is None or op is None:
-            return run_unregistered(platform, op_name, func, operands, args, kwargs)
-        if plain:
-            args, kwargs = admit_plain(platform, op, op_name, operands[0].device_mesh, args, kwargs)
-            return self.dispatch(op_name, func, args, kwargs if out is None else {**kwargs, "out": out})
+            if "out" in kwargs:
+                rest = {name: value for name, value in kwargs.items() if name != "out"}
+                return self.dispatch(op_name, func, args, rest, kwargs["out"])
+            positional = len(operands)
+            for name, value in kwargs.items():
+                form += (name, form_of(platform, value))
+                collect(value, operands, locals_, grad)
+            if len(operands) - positional > 1 and op.signature is not None:
+                # Operands count in the order of their parameters, however the call orders its keywords.
+                order = op.signature.keyword_order(list(kwargs))
+                if order != list(kwargs):
+                    return self.dispatch(op_name, func, args, {name: kwargs[name] for name in order}, out)
 
-        # Stage 1: normalise the arguments.
+        # The plan of this form of call, or the three stages.
+        key = tuple(form)
+        plan = table.plans.get(key)
+        if plan is not None:
+            table.hits += 1
+        elif any(map(platform.is_tensor, flat(args, kwargs))):
+            mesh = operands[0].device_mesh if operands else None
+            args, kwargs = admit_plain(platform, op, op_name, mesh, args, kwargs)
+            return self.dispatch(op_name, func, args, kwargs, out)
+        else:
+            read = values_read()
+            plan = self._plan(platform, table, op, func, operands, args, kwargs)
+            if op.preprocess_is_pure and values_read() == read and can_be_kept(platform, form, plan):
+                table.keep(key, plan)
+
+        # Run locally, and wrap.
+        for number, view_axes, once_axes in plan.entrances:
+            locals_[number] = enter(operands[number], view_axes, once_axes)
+        if not plan.is_simple or out is not None:
+            return _run(platform, op, plan, operands, locals_, out)
+        if plan.is_direct:
+            output = plan.impl(*locals_)
+        else:
+            local_args = plan.args.copy()
+            for position, number in plan.slots:
+                local_args[position] = locals_[number]
+            output = plan.impl(*local_args, **plan.kwargs)
+        local_shape, shape = plan.known_shape
+        spec = plan.spec
+        if spec is not None and shape is not None and output.shape == local_shape:
+            return platform.wrap(output, spec, shape)
+        return _wrap(platform, plan, output)
+
+    def _plan(
+        self,
+        platform: Platform,
+        table: OpTable,
+        op: DistributedOp,
+        func: Callable[..., Any],
+        operands: Sequence[DTensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> CallPlan:
+        """The three stages of a call; the second and the third only if the layout cache does not know it."""
+        if not operands:
+            raise LayoutError(f"{op.op_name}: found no DTensor among the arguments or in lists among them")
         enter_dispatch()
         try:
             local_args, local_kwargs, cache_values = op.preprocess(args, kwargs)
         finally:
             exit_dispatch()
-
-        # Stages 2 and 3, once per entry: layouts and local implementation. (`cache.key_content`, in line.)
-        types = tuple(map(type, cache_values))
-        if ATOMS.issuperset(types):
-            content = (*[operand._spec for operand in operands], *cache_values, *types)
-        else:
-            frozen = [freeze(op_name, value) for value in cache_values]
-            content = (*[operand._spec for operand in operands], *frozen, *types)
+        specs = tuple([operand._spec for operand in operands])
+        content = key_content(op.op_name, specs, cache_values)
         record = table.entries.get(content)
         if record is None:
-            preprocessed = (local_args, local_kwargs, cache_values)
-            record = _infer(platform, op, func, operands, (args, kwargs), preprocessed)
+            infer_result = _infer(platform, op, operands, args, kwargs, cache_values)
+            record = Record(op, specs, cache_values, infer_result)
             table.add(content, record)
         else:
             table.hits += 1
-
-        # Run locally.
-        grad = platform.grad_enabled()
-        if record.state_change is not None and grad:
-            check_state(op_name, record.state_change, operands)
-        if out is not None:
-            check_out(op_name, record, out, operands, grad)
-        if record.entrances:
-            local_args, local_kwargs = enter_operands(record, operands, local_args, local_kwargs)
-        impl = record.impl or func
-        if record.draws is None:
-            output = impl(*local_args, **local_kwargs)
-        else:
-            output = run_random(platform, record.draws, impl, local_args, local_kwargs)
-
-        # Wrap.
-        if op.inplace:
-            return operands[0]
-        if record.own_wrap is not None:
-            result = record.own_wrap(output, record.layouts)
-            set_specs(result, record.specs)
-        elif len(record.specs) == 1 and record.specs[0] is not None and not isinstance(output, (list, tuple)):
-            result = wrap(output, record.specs[0], record.shapes[0])
-        else:
-            result = wrap_outputs(output, record.specs, record.shapes)
-        if record.source is not None and grad and operands[0].requires_grad:
-            _derive_origins(record, impl, operands[0], result, local_args, local_kwargs)
-        elif not grad:
-            _mark_untracked(operands, result)
-        return result if out is None else write_out(op_name, out, result)
+        impl = record.impl(func, cache_values)
+        return CallPlan(record, impl, operands, local_args, local_kwargs, platform.grad_enabled())
 
     def cache_info(self, op_name: str | None = None) -> dict[str, CacheInfo]:
         """Hits, misses, entries and bound per operation (of one operation, if named)."""
@@ -158,67 +184,83 @@ class OpDispatcher:
         for table in list(self._tables.values()):
             table.clear()
 
-    def _open(self, op_name: str) -> OpTable | None:
-        """The table of an operation that is met for the first time; None if nobody registered it."""
+    def _open(self, op_name: str) -> OpTable:
+        """The table of an operation that is met for the first time."""
         op = registry.find_op(op_name)
         if op is None and not registry.is_local(op_name):
-            return None
-        return self._tables.setdefault(op_name, OpTable(op, self._limit))
+            return _UNREGISTERED  # and not kept: it may be registered later
+        return self._tables.setdefault(op_name, OpTable(op, run_local, self._limit))
 
 
-def _run_local(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operation of the white list: runs on locals, its result is not wrapped."""
-    enter_dispatch()
-    try:
-        local_args, local_kwargs = to_locals(args, kwargs)
-    finally:
-        exit_dispatch()
-    return func(*local_args, **local_kwargs)
-
-
-def _scan(platform: Platform, value: Any, operands: list[DTensor]) -> bool:
-    """Collect the operands in an argument (one level of lists); True if it holds a plain tensor."""
-    if isinstance(value, DTensor):
-        operands.append(value)
-        return False
-    if isinstance(value, (list, tuple)):
-        plain = False
-        for item in value:
+def _run(
+    platform: Platform,
+    op: DistributedOp,
+    plan: CallPlan,
+    operands: Sequence[DTensor],
+    locals_: Sequence[Any],
+    out: Any,
+) -> Any:
+    """Run a call that writes, draws random numbers, derives views, or passes operands in other places."""
+    record = plan.record
+    if record.copied:
+        check_copies(op, operands)
+    if record.state_change is not None and plan.grad:
+        check_state(op.op_name, record.state_change, operands)
+    if out is not None:
+        check_out(op.op_name, record, out, operands)
+    local_args, local_kwargs = plan.fill(locals_)
+    if record.draws is None:
+        output = plan.impl(*local_args, **local_kwargs)
+    else:
+        output = run_random(platform, record.draws, plan.impl, local_args, local_kwargs)
+    if op.inplace:
+        return operands[0]
+    result = _wrap(platform, plan, output)
+    if record.copied:
+        for item in items(result):
+            if isinstance(item, DTensor) and item._spec.copied:
+                mark_copied(item, operands[0])
+    if plan.source is not None:
+        _derive_origins(plan.impl, plan.source, operands[0], result, local_args, local_kwargs)
+    elif plan.untracked:
+        # Made with gradients off from operands that need one (rule 7).
+        for item in items(result):
             if isinstance(item, DTensor):
-                operands.append(item)
-            elif item.__class__ not in _PLAIN_VALUES and platform.is_tensor(item):
-                plain = True
-        return plain
-    return platform.is_tensor(value)
+                item._untracked = True
+    return result if out is None else write_out(op.op_name, out, result)
 
 
-def _scan_keywords(
-    platform: Platform, op: DistributedOp | None, kwargs: dict[str, Any], operands: list[DTensor]
-) -> bool:
-    """Collect the operands among keyword arguments, in the order of their parameters."""
-    names: Sequence[str] = list(kwargs)
-    if len(names) > 1 and op is not None and op.signature is not None:
-        names = op.signature.keyword_order(names)
-    return any([_scan(platform, kwargs[name], operands) for name in names])
+def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
+    """Wrap the local result."""
+    spec = plan.spec
+    if spec is not None and output.__class__ is not tuple and output.__class__ is not list:
+        result = wrap(output, spec, plan.record.shapes[0])
+        plan.known_shape = output.shape, result._shape
+        return result
+    record = plan.record
+    if record.wrap_output is None:
+        return wrap_outputs(output, record.specs, record.shapes)
+    result = record.wrap_output(output, record.layouts)
+    set_specs(result, record.specs)
+    return result
 
 
 def _infer(
     platform: Platform,
     op: DistributedOp,
-    func: Callable[..., Any],
     operands: Sequence[DTensor],
-    call: tuple[tuple[Any, ...], dict[str, Any]],
-    preprocessed: tuple[tuple[Any, ...], dict[str, Any], Sequence[Any]],
-) -> Record:
-    """Stages 2 and 3 of a call that the cache does not know.
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    cache_values: Sequence[Any],
+) -> InferResult:
+    """Stage 2, its refusals explained.
 
     Raises:
         LayoutError: With the operands, the reason and tried cures.
     """
-    local_args, local_kwargs, cache_values = preprocessed
     mesh = operands[0].device_mesh
     if any(operand.device_mesh is not mesh for operand in operands):
-        raise two_meshes(op.op_name, describe_operands(platform, op, *call))
+        raise two_meshes(op.op_name, describe_operands(platform, op, args, kwargs))
 
     def infer(values: Sequence[Any]) -> InferResult:
         result = op.infer_layout(values)
@@ -234,14 +276,13 @@ def _infer(
         return True
 
     try:
-        infer_result = infer(cache_values)
+        return infer(cache_values)
     except ValueError as error:
         # A strategy may count other layouts than the operands'; then no cure can be tried.
         known = [value for value in cache_values if isinstance(value, Layout)]
         tried = accepts if known == [operand.layout for operand in operands] else lambda layouts: False
-        message = explain(error, op, describe_operands(platform, op, *call), tried)
+        message = explain(error, op, describe_operands(platform, op, args, kwargs), tried)
         raise message from (None if isinstance(error, RuleError) else error)
-    return make_record(op, func, operands, local_args, local_kwargs, cache_values, infer_result)
 
 
 def _with_layouts(cache_values: Sequence[Any], layouts: Sequence[Layout]) -> list[Any]:
@@ -251,16 +292,14 @@ def _with_layouts(cache_values: Sequence[Any], layouts: Sequence[Layout]) -> lis
 
 
 def _derive_origins(
-    record: Record,
     impl: Callable[..., Any],
+    place: Place,
     source: DTensor,
     result: Any,
-    local_args: tuple[Any, ...],
+    local_args: Sequence[Any],
     local_kwargs: dict[str, Any],
 ) -> None:
     """The varying view of each output is the operation on the varying view of its source (rule 4)."""
-    place = record.source
-    assert place is not None
 
     def rerun(local: Any) -> Any:
         args, kwargs = replaced(local_args, local_kwargs, [(place, local)])
@@ -272,14 +311,6 @@ def _derive_origins(
         for index, item in enumerate(result):
             if isinstance(item, DTensor):
                 derive_origin(item, source, rerun, index)
-
-
-def _mark_untracked(operands: Sequence[DTensor], result: Any) -> None:
-    """Results made with gradients off from operands that need one are not tracked (rule 7)."""
-    if any(operand.requires_grad for operand in operands):
-        for item in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(item, DTensor):
-                item._untracked = True
 
 
 dispatcher = OpDispatcher()

@@ -38,6 +38,9 @@ class DistributedOp:
     algebras: ClassVar[frozenset[str]] = frozenset()
     """Words this family knows for `algebra`; empty: the key is not checked."""
     _allow_partial_inputs: bool = False
+    preprocess_is_pure: bool = False
+    """Whether `preprocess` depends on the arguments alone (of operands on layout, gradient state, shape, dtype
+    and need of a gradient) and on whether gradients are on: calls of one form then run without it."""
 
     signature: Signature | None = None
     algebra: str = "none"
@@ -102,6 +105,10 @@ class DistributedOp:
         """Whether a call with these values draws random numbers (asked once per cache entry)."""
         return self.random
 
+    def views(self, cache_values: Sequence[Any]) -> bool:
+        """Whether the outputs of a call with these values are views of operand 0, as `view_like` says."""
+        return self.view_like
+
     def _check_partial_inputs(self, layouts: Iterable[Layout | None]) -> None:
         """Refuse Partial operands, unless `_allow_partial_inputs` is set.
 
@@ -127,6 +134,8 @@ class RowsOp(DistributedOp):
     A family gives `rows` and `output_ndims`; it overrides `statics` to keep out of the cache key what
     cannot change layout or implementation.
     """
+
+    preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Preprocessed:
         """Bind the call; local tensors take the place of distributed ones, the form of the call is kept."""

@@ -18,12 +18,15 @@ class Effects:
         once: Per operand, the axes on which it enters a Partial output once and not once per rank.
             An empty tuple means: none.
         shapes: Global shape of each output where the rule knows it, or None.
+        copies: The output is a copy of values of operand 0 where a single device returns a view: writing into
+            it would not reach the operand, and is refused.
         info: Whatever `infer_layout` wants to hand to `get_expand_impl`.
     """
 
     invariant: int | tuple[int, ...] = 0
     once: tuple[int, ...] = ()
     shapes: tuple[tuple[int, ...] | None, ...] | None = None
+    copies: bool = False
     info: Any = None
 
     def invariant_of(self, output: int) -> int:

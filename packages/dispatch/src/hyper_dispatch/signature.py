@@ -24,7 +24,7 @@ class Signature:
         varargs: Name of the parameter that takes the remaining positional arguments, or None.
     """
 
-    __slots__ = ("_aliases", "_bind", "_position", "names", "text", "varargs")
+    __slots__ = ("_aliases", "_bind", "_first_keyword_only", "_position", "names", "text", "varargs")
 
     def __init__(self, text: str, op_name: str = "operation") -> None:
         """Read a signature.
@@ -42,8 +42,10 @@ class Signature:
         names: list[str] = []
         source: list[str] = []
         defaults: dict[str, Any] = {}
+        first_keyword_only: int | None = None
         for part in _split(text):
             if part == "*":
+                first_keyword_only = len(names)
                 if varargs is None:
                     source.append("*")
                 continue
@@ -56,12 +58,14 @@ class Signature:
             self._aliases.update(dict.fromkeys(aliases, name))
             if star:
                 varargs = name
+                first_keyword_only = len(names)
             source.append(("*" if star else "") + name)
             if equals:
                 defaults[f"_default_{name}"] = _literal(default.strip(), name, text)
                 source[-1] += f"=_default_{name}"
         self.names = tuple(names)
         self.varargs = varargs
+        self._first_keyword_only = len(names) if first_keyword_only is None else first_keyword_only
         self._position = {name: index for index, name in enumerate(names)}
         self._bind = _compile(op_name, names, source, defaults, text)
 
@@ -97,6 +101,10 @@ class Signature:
             return self._position.get(self._aliases.get(name, name), end)
 
         return sorted(names, key=position)
+
+    def keyword_only(self, name: str) -> bool:
+        """Whether a parameter can be given by keyword only."""
+        return self._position[name] >= self._first_keyword_only
 
     def name_of(self, position: int) -> str:
         """Name of the parameter that positional argument number `position` goes to."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hyper_dispatch.admission import admit_plain
+from hyper_dispatch.call_plan import find_places, flat, replaced
 from hyper_dispatch.outputs import rebuilt
-from hyper_dispatch.record import find_places, replaced
 from hyper_dispatch.refusal import describe, describe_operands, two_meshes
 from hyper_dispatch.registry import ENTRY_POINT_GROUP, YAML_DIR_VARIABLE, op_names
 from hyper_dtensor import DTensor, Platform, Spec, wrap
-from hyper_dtensor.gradients import enter
+from hyper_dtensor.copied import check_current, refuse_write
+from hyper_dtensor.gradients import check_tracked, enter
 from hyper_layout import DeviceMesh, Layout, Replicate
 
 
@@ -25,7 +26,6 @@ def run_unregistered(
     platform: Platform,
     op_name: str,
     func: Callable[..., Any],
-    operands: Sequence[DTensor],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -38,15 +38,18 @@ def run_unregistered(
     body = platform.python_body(func)
     if body is not None:
         return body(*args, **kwargs)
-    mesh = operands[0].device_mesh
-    args, kwargs = admit_plain(platform, None, op_name, mesh, args, kwargs)
-    operands = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, DTensor)]
+    meshes = [value.device_mesh for value in flat(args, kwargs) if isinstance(value, DTensor)]
+    args, kwargs = admit_plain(platform, None, op_name, meshes[0] if meshes else None, args, kwargs)
+    operands = [value for value in flat(args, kwargs) if isinstance(value, DTensor)]
     described = describe_operands(platform, None, args, kwargs)
-    if any(operand.device_mesh is not mesh for operand in operands):
+    if any(mesh is not meshes[0] for mesh in meshes):
         raise two_meshes(op_name, described)
     shown = "      ".join(map(describe, described))
     if not all(operand.layout.is_replicated for operand in operands):
         raise _refusal(op_name, "and its operands are not Replicate on every mesh axis", shown)
+    for operand in operands:
+        if operand._untracked and platform.grad_enabled():
+            check_tracked(operand)
     if platform.is_random(func):
         raise _refusal(op_name, "and it draws random numbers", shown)
     return _run_replicated(platform, op_name, func, operands, args, kwargs)
@@ -66,6 +69,10 @@ def _run_replicated(
     for operand in operands:
         varies |= operand._spec.varying
     entered = [enter(operand, varies & operand._spec.invariant, 0) for operand in operands]
+    for operand in operands:
+        check_current(operand)
+    if op_name.endswith("_") and operands[0]._spec.copied:
+        refuse_write(operands[0], op_name)
     if op_name.endswith("_") and entered[0] is not operands[0]._local:
         why = "and writing in place would change the gradient state of its target"
         raise _refusal(op_name, why, "use the out-of-place form")
@@ -88,16 +95,6 @@ def _wrap(output: Any, platform: Platform, mesh: DeviceMesh, varies: int, operan
             return operand  # written in place, or handed through
     layout = Layout(mesh, (Replicate(),) * mesh.ndim, len(output.shape))
     return wrap(output, Spec.of(layout, varies))
-
-
-def _flat(values: Sequence[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            flat.extend(value)
-        else:
-            flat.append(value)
-    return flat
 
 
 def _refusal(op_name: str, why: str, operands: str) -> NotImplementedError:

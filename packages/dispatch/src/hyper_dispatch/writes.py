@@ -11,7 +11,8 @@ from typing import Any
 
 from hyper_dispatch.distributed_op import DistributedOp
 from hyper_dispatch.record import Record
-from hyper_dtensor import DTensor
+from hyper_dtensor import DTensor, get_platform
+from hyper_dtensor.copied import check_current, refuse_write
 from hyper_layout import Layout, LayoutError
 
 
@@ -33,13 +34,23 @@ def check_state(op_name: str, change: str, operands: Sequence[DTensor]) -> None:
         )
 
 
-def check_out(op_name: str, record: Record, out: Any, operands: Sequence[DTensor], grad: bool) -> None:
+def check_copies(op: DistributedOp, operands: Sequence[DTensor]) -> None:
+    """A copy that stands for a view is not written to, and not read after its source was (`Spec.copied`)."""
+    for operand in operands:
+        check_current(operand)
+    if op.inplace and operands[0]._spec.copied:
+        refuse_write(operands[0], op.op_name)
+
+
+def check_out(op_name: str, record: Record, out: Any, operands: Sequence[DTensor]) -> None:
     """`out=` must be laid out as the result is, and takes no part in gradients (design section 3, rule 9)."""
     if not isinstance(out, DTensor):
         raise LayoutError(
             f"{op_name}: out= must be one DTensor, got {type(out).__name__}; use the result instead"
         )
-    if grad and any(tensor.requires_grad for tensor in (out, *operands)):
+    if out._spec.copied:
+        refuse_write(out, op_name)
+    if get_platform().grad_enabled() and any(tensor.requires_grad for tensor in (out, *operands)):
         raise LayoutError(
             f"{op_name}: out= carries no gradient, and an operand needs one; use the out-of-place form"
         )

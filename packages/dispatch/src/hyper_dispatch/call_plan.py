@@ -1,0 +1,240 @@
+"""What is known about a call before its values are: a ready plan to run it.
+
+Calls of one form (the same function, specs, shapes, dtypes and static values in the same places) get the same
+arguments from `preprocess`, up to the local tensors. A plan keeps those arguments with places for the local
+tensors, so that such a call is filled in and run without asking the strategy again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from hyper_dispatch.cache import ATOMS, is_atom
+from hyper_dispatch.record import Record
+from hyper_dtensor import DTensor, Platform, Spec
+from hyper_dtensor.gradients import check_tracked
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Where a call passes a value."""
+
+    by_keyword: bool
+    key: Any
+    """Position or keyword name."""
+    item: int
+    """Index in a list that is passed there; -1 for the argument itself."""
+
+
+class CallPlan:
+    """How to run the calls of one form.
+
+    Attributes:
+        record: The inference.
+        impl: What runs on the locals.
+        args: Positional arguments; what stands in the places of local tensors is not used.
+        kwargs: Keyword arguments, likewise.
+        slots: `(position, operand)` of the local tensors that are positional arguments themselves.
+        others: `(place, operand)` of all other local tensors.
+        entrances: The operands that do not enter as their bare local, in calls of this form.
+        spec: Layout and gradient state of the output, if there is exactly one and it is simply wrapped.
+        known_shape: `(local, global)` shape of that output once it was seen, else None twice.
+        grad: Whether gradients are on and an operand needs one.
+        untracked: Whether gradients are off and an operand needs one.
+        is_simple: Whether the call is filled in by position, run and wrapped, and nothing else.
+        is_direct: Whether the operands are all its arguments, in order.
+        source: Where operand 0 is passed if the outputs derive their varying view from it, else None.
+    """
+
+    __slots__ = (
+        "args",
+        "entrances",
+        "grad",
+        "impl",
+        "is_direct",
+        "is_simple",
+        "known_shape",
+        "kwargs",
+        "others",
+        "record",
+        "slots",
+        "source",
+        "spec",
+        "untracked",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        impl: Callable[..., Any],
+        operands: Sequence[DTensor],
+        args: Sequence[Any],
+        kwargs: Kwargs,
+        grad_enabled: bool,
+    ) -> None:
+        """Make the plan of a call from what `preprocess` returned."""
+        places = find_places([operand._local for operand in operands], args, kwargs)
+        needs = [operand.requires_grad for operand in operands]
+        passed = [(place, number) for number, place in enumerate(places) if place is not None]
+        self.record = record
+        self.impl = impl
+        # Local tensors are not kept alive, and lists are not shared with the caller.
+        blank, self.kwargs = replaced(_own(tuple(args)), _own(kwargs), [(place, None) for place, _ in passed])
+        self.args = list(blank)
+        self.slots = tuple((place.key, number) for place, number in passed if _is_positional(place))
+        self.others = tuple((place, number) for place, number in passed if not _is_positional(place))
+        # A view matters to the gradient alone, a value that enters once matters always.
+        self.entrances = tuple(
+            entrance
+            for entrance in record.entrances
+            if places[entrance.operand] is not None
+            and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
+        )
+        simple = len(record.specs) == 1 and record.wrap_output is None
+        self.spec: Spec | None = record.specs[0] if simple else None
+        self.known_shape: tuple[Any, Any] = (None, None)
+        self.grad = grad_enabled and any(needs)
+        self.untracked = not grad_enabled and any(needs)
+        self.source = places[0] if record.derives and grad_enabled and needs[0] else None
+
+        self.is_simple = not (
+            self.others
+            or self.untracked
+            or self.source is not None
+            or record.draws is not None
+            or record.writes
+            or record.copied
+        )
+        in_order = tuple((number, number) for number in range(len(operands)))
+        self.is_direct = self.slots == in_order and len(self.args) == len(operands) and not self.kwargs
+
+    def fill(self, locals_: Sequence[Any]) -> tuple[Args, Kwargs]:
+        """The arguments of a call with these local tensors, where they are not all positional."""
+        changes = [(Place(False, position, -1), locals_[number]) for position, number in self.slots]
+        changes += [(place, locals_[number]) for place, number in self.others]
+        return replaced(self.args, self.kwargs, changes)
+
+
+def _own(value: Any) -> Any:
+    """A copy of the lists and dicts in a value."""
+    if value.__class__ is list or value.__class__ is tuple:
+        return value.__class__([_own(item) for item in value])
+    return {name: _own(item) for name, item in value.items()} if value.__class__ is dict else value
+
+
+def _is_positional(place: Place) -> bool:
+    return not place.by_keyword and place.item < 0
+
+
+def find_places(wanted: Sequence[Any], args: Sequence[Any], kwargs: Kwargs) -> list[Place | None]:
+    """Where a call passes each of these objects, found by identity, in order; None where it does not.
+
+    An object that is wanted twice (`x + x`) gets its two places in their order.
+    """
+    free = list(_passed(args, kwargs))
+    places: list[Place | None] = []
+    for each in wanted:
+        for index, (place, value) in enumerate(free):
+            if value is each:
+                places.append(place)
+                del free[index]
+                break
+        else:
+            places.append(None)
+    return places
+
+
+def _passed(args: Sequence[Any], kwargs: Kwargs) -> Iterator[tuple[Place, Any]]:
+    calls: tuple[tuple[bool, Iterable[tuple[Any, Any]]], ...] = (
+        (False, enumerate(args)),
+        (True, kwargs.items()),
+    )
+    for by_keyword, named in calls:
+        for key, value in named:
+            if isinstance(value, (list, tuple)):
+                yield from ((Place(by_keyword, key, number), item) for number, item in enumerate(value))
+            else:
+                yield Place(by_keyword, key, -1), value
+
+
+def replaced(
+    args: Sequence[Any], kwargs: Kwargs, changes: Sequence[tuple[Place, Any]]
+) -> tuple[Args, Kwargs]:
+    """The call with other values at some places; the given containers are left alone."""
+    new_args, new_kwargs = list(args), dict(kwargs)
+    for place, value in changes:
+        container: Any = new_kwargs if place.by_keyword else new_args
+        if place.item >= 0:
+            old = container[place.key]
+            items = list(old)
+            items[place.item] = value
+            value = tuple(items) if isinstance(old, tuple) else items
+        container[place.key] = value
+    return tuple(new_args), new_kwargs
+
+
+NO_FORM: Final = object()
+"""In place of the form of an argument: calls with it are not planned ahead."""
+
+
+def form_of(platform: Platform, value: Any) -> Any:
+    """The form of an argument: equal exactly for arguments that are planned alike; it may be `NO_FORM`.
+
+    Distributed tensors count by spec, shape, dtype and need of a gradient; values with their types.
+    """
+    kind = value.__class__
+    if isinstance(value, DTensor):
+        local = value._local
+        return value._spec, value._shape, local.dtype, local.requires_grad
+    if kind is float:
+        # 0.0 equals -0.0, and a strategy may tell them apart.
+        return (kind, value) if value else NO_FORM
+    if kind is list or kind is tuple:
+        items = tuple([form_of(platform, item) for item in value])
+        return NO_FORM if any(item is NO_FORM for item in items) else (kind, items)
+    if kind is slice:
+        bounds = (value.start, value.stop, value.step)
+        # A bound that is a tensor counts by its value.
+        return (kind, bounds) if all(bound is None or bound.__class__ is int for bound in bounds) else NO_FORM
+    if kind not in ATOMS and (platform.is_tensor(value) or not is_atom(value)):
+        return NO_FORM
+    return kind, value
+
+
+def can_be_kept(platform: Platform, form: Sequence[Any], plan: CallPlan) -> bool:
+    """Whether calls of a form may use the plan: all arguments have a form, and it holds values only.
+
+    A strategy that computes an argument from the values of the operands is asked anew at each call.
+    """
+    values = (*plan.args, *plan.kwargs.values())
+    if any(item is NO_FORM for item in form):
+        return False
+    return all(value.__class__ is float or form_of(platform, value) is not NO_FORM for value in values)
+
+
+def items(value: Any) -> Sequence[Any]:
+    """The items of a list or tuple, or the value alone."""
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def flat(args: Args, kwargs: Kwargs) -> Iterator[Any]:
+    """All arguments of a call, lists item by item."""
+    for value in (*args, *kwargs.values()):
+        yield from items(value)
+
+
+def collect(value: Any, operands: list[DTensor], locals_: list[Any], grad: bool) -> None:
+    """Add the distributed tensors of an argument, and their locals.
+
+    Raises:
+        RuntimeError: For an untracked one where gradients are on.
+    """
+    for item in items(value):
+        if isinstance(item, DTensor):
+            operands.append(item)
+            locals_.append(item._local)
+            if grad and item._untracked:
+                check_tracked(item)
