@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hyper_dtensor import gradients
+from hyper_dtensor.copied import check_current, mark_copied
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.rank_check import agree_on_value
 from hyper_dtensor.spec import Spec
@@ -24,6 +25,8 @@ class _Dispatching(threading.local):
     """
 
     depth = 0
+    values_read = 0
+    """How often a strategy asked a distributed tensor for its value."""
 
 
 _dispatching = _Dispatching()
@@ -32,6 +35,11 @@ _dispatching = _Dispatching()
 def enter_dispatch() -> None:
     """Operator strategies run until `exit_dispatch`; the two nest."""
     _dispatching.depth += 1
+
+
+def values_read() -> int:
+    """How often operator strategies have asked a distributed tensor for its value so far."""
+    return _dispatching.values_read
 
 
 def exit_dispatch() -> None:
@@ -55,6 +63,8 @@ class DTensor:
     _views: dict[Any, Any] | None = None
     _origin: Callable[[Tensor, int], Tensor | None] | None = None
     _untracked: bool = False
+    _copy_of: tuple[Tensor, int] | None = None
+    """Of a *copied* tensor (see `Spec`): the local tensor whose values it has, and its version then."""
 
     # -- making and leaving ----------------------------------------------------------------------------
     @classmethod
@@ -227,7 +237,7 @@ class DTensor:
         return wrap(local, gradients.gradient_spec(self._spec), self._shape)
 
     @grad.setter
-    def grad(self, value: DTensor | None) -> None:
+    def grad(self, value: Any) -> None:
         if value is None:
             self._local.grad = None
             return
@@ -242,10 +252,11 @@ class DTensor:
     @property
     def data(self) -> DTensor:
         """The tensor without history, on the same storage."""
-        return wrap(get_platform().detach(self._local), Spec.of(self._spec.layout), self._shape)
+        made = wrap(get_platform().detach(self._local), Spec.of(self._spec.layout), self._shape)
+        return mark_copied(made, self) if self._spec.copied else made
 
     @data.setter
-    def data(self, value: DTensor) -> None:
+    def data(self, value: Any) -> None:
         if not isinstance(value, DTensor):
             raise TypeError(f".data of a DTensor takes a DTensor, got {type(value).__name__}")
         self._local.data = get_platform().detach(value._local)
@@ -272,6 +283,8 @@ class DTensor:
     def _check_use(self) -> None:
         if self._untracked and get_platform().grad_enabled():
             gradients.check_tracked(self)
+        if self._spec.copied:
+            check_current(self)
 
     def _has_foreign_history(self) -> bool:
         """Whether the framework recorded a history on the wrapper itself, which is never followed."""
@@ -290,6 +303,8 @@ class DTensor:
                 f"({self._spec.layout.notation}); nothing is communicated behind your back: call "
                 f"full_tensor() on every rank first, for example x.full_tensor().{what}"
             )
+        if _dispatching.depth:
+            _dispatching.values_read += 1
         return get_platform().detach(self._local)
 
     def item(self) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hyper_dtensor import collectives, gradients
+from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.platform import Platform, get_platform
 from hyper_dtensor.spec import Spec
 from hyper_layout import DeviceMesh, Layout, Placement, Step, plan
@@ -67,7 +68,7 @@ def _wrap(platform: Platform, t: DTensor, local: Tensor, step: Step) -> DTensor:
     """The result of ``step``; only its own axis changes its gradient state, to invariant."""
     out = platform.wrap(local, Spec.of(step.layout, t._spec.varying & ~(1 << step.axis)), t._shape)
     gradients.mark_untracked(out, [t])
-    return out
+    return mark_copied(out, t) if t._spec.copied else out
 
 
 def _dim(step: Step) -> int:

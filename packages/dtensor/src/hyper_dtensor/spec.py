@@ -23,30 +23,34 @@ class Spec:
             and its local gradient is a summand (design section 3, table of gradient states).
         invariant: Bit mask of the axes on which the tensor is Replicate and not varying.
         shard_counts: Per tensor dim the number of pieces it is cut into; ``None`` if nothing is cut.
+        copied: Whether the tensor is a copy where a single device has a view (``x[i]`` of a split dim):
+            it is not written in place, because the write would not reach ``x``.
     """
 
-    __slots__ = ("__weakref__", "invariant", "layout", "shard_counts", "varying")
+    __slots__ = ("__weakref__", "copied", "invariant", "layout", "shard_counts", "varying")
 
     layout: Layout
     varying: int
     invariant: int
     shard_counts: tuple[int, ...] | None
+    copied: bool
 
-    _interned: ClassVar[dict[tuple[Layout, int], Spec]] = {}
+    _interned: ClassVar[dict[tuple[Layout, int, bool], Spec]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, layout: Layout, varying: int = 0) -> Spec:
+    def of(cls, layout: Layout, varying: int = 0, copied: bool = False) -> Spec:
         """Return the one Spec of this content.
 
         Args:
             layout: Layout of the tensor.
             varying: Bit mask of the axes on which it is Replicate-varying.
+            copied: Whether it is a copy where a single device has a view.
 
         Raises:
             ValueError: If a varying axis is not Replicate in ``layout``.
         """
-        found = cls._interned.get((layout, varying))
+        found = cls._interned.get((layout, varying, copied))
         if found is not None:
             return found
         if varying & ~layout.replicate_axes:
@@ -57,15 +61,17 @@ class Spec:
         set_(self, "varying", varying)
         set_(self, "invariant", layout.replicate_axes & ~varying)
         set_(self, "shard_counts", layout.shard_counts if any(n > 1 for n in layout.shard_counts) else None)
+        set_(self, "copied", copied)
         with cls._lock:
-            return cls._interned.setdefault((layout, varying), self)
+            return cls._interned.setdefault((layout, varying, copied), self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"Spec is immutable, cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Spec.of, (self.layout, self.varying))
+        return (Spec.of, (self.layout, self.varying, self.copied))
 
     def __repr__(self) -> str:
         axes = [name for a, name in enumerate(self.layout.mesh.mesh_dim_names) if self.varying >> a & 1]
-        return f"Spec({self.layout.notation}{', varying on ' + ', '.join(axes) if axes else ''})"
+        state = f", varying on {', '.join(axes)}" if axes else ""
+        return f"Spec({self.layout.notation}{state}{', copied' if self.copied else ''})"

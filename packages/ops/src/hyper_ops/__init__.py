@@ -9,7 +9,23 @@ from hyper_dispatch import load_yaml
 
 # Each is a module of this package, whose strategies its YAML file names.
 FAMILIES = (
+    "attention",
+    "class_loss",
+    "concat",
+    "creation",
     "elementwise",
+    "embedding",
+    "indexing",
+    "loss",
+    "norm",
+    "normalization",
+    "random_ops",
+    "reduction",
+    "selection",
+    "shape_change",
+    "softmax",
+    "sort",
+    "split",
     "view",
 )
 

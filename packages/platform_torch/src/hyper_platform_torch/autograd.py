@@ -52,8 +52,8 @@ class TorchAutograd:
         return torch.is_grad_enabled()
 
     def version(self, x: torch.Tensor) -> int:
-        """The version counter, which in-place operations raise."""
-        return x._version
+        """The version counter, which in-place operations raise; tensors of inference mode have none."""
+        return 0 if x.is_inference() else x._version
 
     def gradient_scope(self, x: torch.Tensor) -> None:
         """Constant: a view may serve several graphs."""

@@ -61,7 +61,7 @@ class TorchCollectives:
         pieces = _by_rank(x.detach().chunk(len(group.ranks), dim), group)
         sent = torch.cat(pieces)
         out = torch.empty_like(pieces[0], memory_format=torch.contiguous_format)
-        dist.reduce_scatter_tensor(out, sent, _REDUCE[op], group=group.handle)
+        dist.reduce_scatter_single(out, sent, _REDUCE[op], group=group.handle)
         return out
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from hyper_dispatch import OpDispatcher
 from hyper_dtensor import DTensor, Spec
+from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import LayoutError
 from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
@@ -239,7 +240,8 @@ class TorchDTensor(DTensor, torch.Tensor):
     @property
     def data(self) -> TorchDTensor:  # type: ignore[override]
         """The tensor without history, on the same storage."""
-        return TorchDTensor(self._local.detach(), Spec.of(self._spec.layout), self._shape)
+        made = TorchDTensor(self._local.detach(), Spec.of(self._spec.layout), self._shape)
+        return mark_copied(made, self) if self._spec.copied else made  # type: ignore[return-value]
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -267,9 +269,10 @@ class TorchDTensor(DTensor, torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchDTensor:
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
-        made = TorchDTensor(copy.deepcopy(self._local, memo), self._spec, self._shape)
+        spec = Spec.of(self._spec.layout, self._spec.varying)
+        made = TorchDTensor(copy.deepcopy(self._local, memo), spec, self._shape)
         memo[id(self)] = made
-        private = ("_local", "_spec", "_shape", "_grad", "_views", "_origin", "_untracked")
+        private = ("_local", "_spec", "_shape", "_grad", "_views", "_origin", "_untracked", "_copy_of")
         for name, value in self.__dict__.items():
             if name not in private:
                 made.__dict__[name] = copy.deepcopy(value, memo)
@@ -279,7 +282,7 @@ class TorchDTensor(DTensor, torch.Tensor):
         local = self._local.detach()
         return rebuild, (
             local,
-            self._spec,
+            Spec.of(self._spec.layout, self._spec.varying),
             tuple(self._shape),
             self.requires_grad,
             bool(getattr(self, "_is_param", False)),
