@@ -39,8 +39,8 @@ class DistributedOp:
     """Words this family knows for `algebra`; empty: the key is not checked."""
     _allow_partial_inputs: bool = False
     preprocess_is_pure: bool = False
-    """Whether `preprocess` depends on the arguments alone (of operands on layout, gradient state, shape, dtype
-    and need of a gradient) and on whether gradients are on: calls of one form then run without it."""
+    """Whether `preprocess` depends on the arguments alone (of operands on layout, gradient state, shape,
+    dtype and need of a gradient) and on whether gradients are on: calls of one form then run without it."""
 
     signature: Signature | None = None
     algebra: str = "none"
