@@ -203,13 +203,13 @@ class SimTensor:
         return self.array
 
     def __float__(self) -> float:
-        return float(self.array)
+        return float(self.array.item())
 
     def __int__(self) -> int:
-        return int(self.array)
+        return int(self.array.item())
 
     def __bool__(self) -> bool:
-        return bool(self.array)
+        return bool(self.array.item())
 
     def __index__(self) -> int:
         return self.array.__index__()

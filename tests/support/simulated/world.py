@@ -50,7 +50,7 @@ class World:
         self._waiting: dict[int, str] = {}
         self._meetings: dict[tuple[tuple[int, ...], int], _Meeting] = {}
         self._calls: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        self._ended: list[int] = []
+        self._ended: dict[int, str] = {}
         self._broken = ""
         for turn in self._turns:
             turn.acquire()
@@ -101,17 +101,18 @@ class World:
         self.running = rank
 
     def end(self, rank: int, error: BaseException | None) -> None:
-        """``rank`` has returned or raised; whoever waits for it is told."""
-        self._ended.append(rank)
-        if error is not None and not isinstance(error, BrokenRendezvousError):
-            text = "".join(traceback.format_exception_only(error)).strip()
-            self._break(f"rank {rank} raised {text}")
+        """``rank`` has returned or raised. Whoever waits for it is told once nobody else can come."""
+        if error is None:
+            self._ended[rank] = "returned"
+        elif not isinstance(error, BrokenRendezvousError):
+            self._ended[rank] = "raised " + "".join(traceback.format_exception_only(error)).strip()
         self._next_turn()
 
     def _next_turn(self) -> None:
         if not self._ready and self._waiting:
-            ended = f"; ended: {sorted(self._ended)}" if self._ended else ""
-            self._break(f"every rank waits for another: {dict(sorted(self._waiting.items()))}{ended}")
+            waiting = [f"rank {rank} waits in {doing}" for rank, doing in sorted(self._waiting.items())]
+            ended = [f"rank {rank} {how}" for rank, how in sorted(self._ended.items())]
+            self._break("; ".join([*ended, *waiting]))
         if self._ready:
             self._turns[self._ready.popleft()].release()
 

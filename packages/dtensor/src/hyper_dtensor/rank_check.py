@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import traceback
 from collections.abc import Iterable
@@ -21,7 +22,6 @@ _OWN_PACKAGES = (
     "hyper_dispatch",
     "hyper_ops",
     "hyper_tensor_parallel",
-    "hyper_platform_",
 )
 
 
@@ -30,12 +30,14 @@ def enabled() -> bool:
     return os.environ.get("HYPER_PARALLEL_DEBUG", "0") not in ("", "0")
 
 
-def _call_site() -> str:
-    """File and line of the innermost frame that is the user's; the backward has none."""
+def _call_site(platform: Platform) -> str:
+    """File and line of the innermost frame that is neither ours, nor the adapter's, nor a library's."""
+    adapter = Path(inspect.getfile(type(platform))).parent
     for frame in reversed(traceback.extract_stack()):
-        parts = Path(frame.filename).parts
-        if "site-packages" not in parts and not any(part.startswith(_OWN_PACKAGES) for part in parts):
-            return f"{parts[-1]}:{frame.lineno}"
+        path = Path(frame.filename)
+        ours = path.is_relative_to(adapter) or any(part in _OWN_PACKAGES for part in path.parts)
+        if not ours and "site-packages" not in path.parts:
+            return f"{path.name}:{frame.lineno}"
     return "backward"
 
 
@@ -59,7 +61,7 @@ def agree(platform: Platform, mesh: DeviceMesh, axis: int, kind: str, x: Any) ->
         RuntimeError: Names each rank's collective, shape, dtype and call site.
     """
     name = mesh.mesh_dim_names[axis]
-    mine = f"{kind} on axis {name!r} of {platform.dtype_name(x)}{list(x.shape)} at {_call_site()}"
+    mine = f"{kind} on axis {name!r} of {platform.dtype_name(x)}{list(x.shape)} at {_call_site(platform)}"
     said = gather_over_mesh(platform, mesh, mine)
     if any(other != mine for other in said.values()):
         lines = "\n".join(f"  rank {rank}: {said[rank]}" for rank in mesh.rank_list)
