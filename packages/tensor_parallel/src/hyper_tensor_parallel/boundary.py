@@ -43,7 +43,8 @@ def enter(
             f"the input {value!r} is on {value.device_mesh}, the module was parallelized on {mesh}; "
             "redistribute cannot change the mesh: pass to_local() or build the input on the module's mesh"
         )
-    return value.redistribute(desired)
+    entered: DTensor = value.redistribute(desired)
+    return entered
 
 
 def leave(
@@ -87,8 +88,7 @@ def first_input(
     if not inputs:
         raise ValueError(
             f"{style} prepares the first positional input of {type(module).__name__}, which was called with "
-            "keywords only; "
-            "pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
+            "keywords only; pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
             "desired_input_kwarg_layouts=...)"
         )
     if not (isinstance(inputs[0], DTensor) or get_platform().is_tensor(inputs[0])):

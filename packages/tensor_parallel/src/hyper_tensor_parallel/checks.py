@@ -44,17 +44,16 @@ def check_sharing(root: Module, matches: Sequence[Match]) -> None:
         if split is not None and plain is not None:
             raise ValueError(
                 f"parameter {split[1]!r} of {split[0]!r} is shared with {plain[0] or 'the root module'!r}, "
-                "which the plan "
-                f"leaves plain: both would compute with a DTensor. Add {plain[0]!r} to the plan (for tied "
-                "embeddings "
-                "RowwiseParallel on the embedding and ColwiseParallel on the head give the same split)"
+                "which the plan leaves plain: both would compute with a DTensor. Add "
+                f"{plain[0] or 'the root module'!r} to the plan (for tied embeddings RowwiseParallel on the "
+                "embedding and ColwiseParallel on the head give the same split)"
             )
 
 
 def check_heads(matches: Sequence[Match], size: int) -> None:
     """Refuse to cut an attention projection inside of a head.
 
-    The parent tells its ``head_dim``, or its number of heads (``num_heads``, ``n_heads``,
+    The parent tells its ``head_dim``, or its number of heads (``num_heads``, ``n_heads``, ``n_head``,
     ``num_attention_heads``), by which its features must divide.
 
     Raises:
@@ -67,7 +66,8 @@ def check_heads(matches: Sequence[Match], size: int) -> None:
         head_dim = getattr(match.parent, "head_dim", None)
         if not isinstance(head_dim, int):
             counts = [
-                getattr(match.parent, key, None) for key in ("num_heads", "n_heads", "num_attention_heads")
+                getattr(match.parent, key, None)
+                for key in ("num_heads", "n_heads", "n_head", "num_attention_heads")
             ]
             heads = next((count for count in counts if isinstance(count, int) and count > 0), None)
             head_dim = features // heads if heads and features % heads == 0 else None
@@ -75,40 +75,39 @@ def check_heads(matches: Sequence[Match], size: int) -> None:
             raise ValueError(
                 f"{match.name}: its {features // head_dim} heads of {head_dim} features do not divide by the "
                 f"{size} ranks of the mesh, a rank would hold a part of a head; use a mesh that divides "
-                "them, or for fewer key "
-                "and value heads than ranks NoParallel(local_grad_placements=Partial()) with rank-local "
-                "slicing"
+                "them, or for fewer key and value heads than ranks "
+                "NoParallel(local_grad_placements=Partial()) with rank-local slicing"
             )
 
 
 def warn_left_plain(root: Module) -> None:
-    """Warn once about parameters that stayed plain beside modules that were split.
+    """Warn once about parameters that stayed plain in modules beside others that were split.
 
     Their local gradients miss what the other ranks see, silently, as those of norms over split heads do.
+    A module with split ones below it was planned at that level, and its own children are judged there.
     """
     platform = get_platform()
-    left: list[str] = []
-    for name, module in modules_below(platform, root):
+    left: dict[int, str] = {}
+    for prefix, module in modules_below(platform, root):
         children = platform.children(module)
         if not any(_is_split(child) for child in children.values()):
             continue
-        for child_name, child in children.items():
-            for below, owner in modules_below(
-                platform, child, f"{name}.{child_name}" if name else child_name
-            ):
-                parameters = platform.parameters(owner)
-                left += [
-                    f"{below}.{key}" for key, value in parameters.items() if not isinstance(value, DTensor)
-                ]
+        for name, child in children.items():
+            below = list(modules_below(platform, child, f"{prefix}.{name}" if prefix else name))
+            if any(_is_split(owner) for _, owner in below):
+                continue
+            for owner_name, owner in below:
+                for key, value in platform.parameters(owner).items():
+                    if not isinstance(value, DTensor):
+                        left.setdefault(id(value), f"{owner_name}.{key}")
     if left:
-        unique = list(dict.fromkeys(left))
-        shown = ", ".join(unique[:8]) + (f" and {len(unique) - 8} more" if len(unique) > 8 else "")
+        names = list(left.values())
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         warnings.warn(
             f"parallelize_module left these parameters plain beside modules that were split: {shown}. If "
-            "they see split "
-            "activations their gradients would be wrong: add SequenceParallel() (a norm over split heads: "
-            "SequenceParallel(sequence_dim=2, use_local_output=True)), or NoParallel() where they see whole "
-            "ones",
+            "they see split activations their gradients will be wrong: add SequenceParallel() to the plan (a "
+            "norm over split heads: SequenceParallel(sequence_dim=2, use_local_output=True)), or "
+            "NoParallel() where they see whole ones",
             UserWarning,
             stacklevel=3,
         )

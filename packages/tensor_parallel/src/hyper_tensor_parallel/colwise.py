@@ -63,8 +63,7 @@ class ColwiseParallel(ParallelStyle):
         else:
             raise NotImplementedError(
                 f"ColwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use "
-                "NoParallel or "
-                "SequenceParallel for a module whose parameters stay whole"
+                "NoParallel or SequenceParallel for a module whose parameters stay whole"
             )
 
         def partition(name: str, submodule: Module, mesh: DeviceMesh) -> None:
@@ -79,8 +78,7 @@ class ColwiseParallel(ParallelStyle):
             if not isinstance(output, DTensor):
                 raise TypeError(
                     f"ColwiseParallel expects {type(module).__name__} to return a DTensor, got "
-                    f"{type(output).__name__}: its "
-                    "forward must compute with its own (distributed) parameters"
+                    f"{type(output).__name__}: its forward must compute with its own (distributed) parameters"
                 )
             return leave(
                 output, self.output_layouts, self.use_local_output, grad_placements=self.local_grad_placements

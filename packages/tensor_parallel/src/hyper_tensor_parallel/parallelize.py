@@ -85,5 +85,6 @@ def _apply(match: Match, mesh: DeviceMesh, src_data_rank: int | None) -> Any:
     match.style.src_data_rank = src_data_rank
     try:
         return match.style.apply(match.module, mesh)
-    except ValueError as error:
-        raise ValueError(f"{match.name or 'the root module'}: {error}") from error
+    except (NotImplementedError, ValueError) as error:
+        kind = NotImplementedError if isinstance(error, NotImplementedError) else ValueError
+        raise kind(f"{match.name or 'the root module'}: {error}") from error

@@ -36,10 +36,13 @@ class Match(NamedTuple):
 def match_plan(root: Module, plan: Mapping[str, ParallelStyle]) -> list[Match]:
     """The modules of ``root`` that the plan means, in the order of the plan.
 
+    A module that the tree holds under several names counts once per style.
+
     Raises:
         ValueError: For an empty name or one with an empty part.
     """
     found = []
+    seen = set()
     for name, style in plan.items():
         atoms = name.split(".")
         if not all(atoms):
@@ -61,7 +64,10 @@ def match_plan(root: Module, plan: Mapping[str, ParallelStyle]) -> list[Match]:
                 UserWarning,
                 stacklevel=3,
             )
-        found += matches
+        for match in matches:
+            if (id(match.module), id(match.style)) not in seen:
+                seen.add((id(match.module), id(match.style)))
+                found.append(match)
     return found
 
 

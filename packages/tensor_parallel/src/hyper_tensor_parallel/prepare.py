@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 from hyper_dtensor import DTensor, get_platform
@@ -26,6 +26,21 @@ def _slots(layouts: Layouts | None) -> tuple[Slot, ...] | None:
 
 def _named_slots(layouts: Mapping[str, Placement | None] | None) -> dict[str, Slot]:
     return {name: None if slot is None else one_axis(slot) for name, slot in (layouts or {}).items()}
+
+
+def _check_pair(name: str, layouts: Sized | None, desired_name: str, desired: Sized | None) -> None:
+    """Refuse layouts without as many desired ones (RFC section 4.4; raised, so that -O keeps it).
+
+    Raises:
+        AssertionError: Names both.
+    """
+    if (layouts is None) != (desired is None):
+        given, missing = (name, desired_name) if desired is None else (desired_name, name)
+        raise AssertionError(f"{given} is given, so {missing} must be too")
+    if layouts is not None and desired is not None and len(layouts) != len(desired):
+        raise AssertionError(
+            f"{name} ({len(layouts)}) and {desired_name} ({len(desired)}) should have same length"
+        )
 
 
 class PrepareModuleInput(ParallelStyle):
@@ -63,18 +78,12 @@ class PrepareModuleInput(ParallelStyle):
         )
         self.input_kwarg_layouts = _named_slots(input_kwarg_layouts)
         self.desired_input_kwarg_layouts = _named_slots(desired_input_kwarg_layouts)
-        if self.input_layouts is not None:
-            assert self.desired_input_layouts is not None, (
-                "input_layouts is given, so desired_input_layouts must be too"
+        _check_pair("input_layouts", self.input_layouts, "desired_input_layouts", self.desired_input_layouts)
+        if self.input_kwarg_layouts.keys() != self.desired_input_kwarg_layouts.keys():
+            raise AssertionError(
+                f"input_kwarg_layouts {sorted(self.input_kwarg_layouts)} and desired_input_kwarg_layouts "
+                f"{sorted(self.desired_input_kwarg_layouts)} should have same length and names"
             )
-            assert len(self.input_layouts) == len(self.desired_input_layouts), (
-                f"input_layouts ({len(self.input_layouts)}) and desired_input_layouts "
-                f"({len(self.desired_input_layouts)}) should have same length"
-            )
-        assert self.input_kwarg_layouts.keys() == self.desired_input_kwarg_layouts.keys(), (
-            f"input_kwarg_layouts {sorted(self.input_kwarg_layouts)} and desired_input_kwarg_layouts "
-            f"{sorted(self.desired_input_kwarg_layouts)} should have same length and names"
-        )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Hook the forward; see the class."""
@@ -93,10 +102,8 @@ class PrepareModuleInput(ParallelStyle):
         if len(args) != len(self.input_layouts):
             raise ValueError(
                 f"PrepareModuleInput: {type(module).__name__} got {len(args)} positional inputs and there "
-                "are "
-                f"{len(self.input_layouts)} input_layouts; they should have same length (None passes an "
-                "input through, "
-                "keyword inputs go into input_kwarg_layouts)"
+                f"are {len(self.input_layouts)} input_layouts; they should have same length (None passes an "
+                "input through, keyword inputs go into input_kwarg_layouts)"
             )
         slots = zip(args, self.input_layouts, self.desired_input_layouts, strict=True)
         return tuple(
@@ -124,17 +131,15 @@ class PrepareModuleInput(ParallelStyle):
     ) -> Any:
         if slot is None:
             return value
-        assert isinstance(value, DTensor) or get_platform().is_tensor(value), (
-            f"PrepareModuleInput: {name} of {type(module).__name__} has a layout but is a "
-            f"{type(value).__name__}, "
-            "expecting a tensor or DTensor; give it the layout None"
-        )
+        if not (isinstance(value, DTensor) or get_platform().is_tensor(value)):
+            raise AssertionError(
+                f"PrepareModuleInput: {name} of {type(module).__name__} has a layout but is a "
+                f"{type(value).__name__}, expecting a tensor or DTensor; give it the layout None"
+            )
         prepared = enter(value, mesh, slot, slot if desired is None else desired)
-        return (
-            prepared.to_local(grad_placements=self.local_grad_placements)
-            if self.use_local_output
-            else prepared
-        )
+        if not self.use_local_output:
+            return prepared
+        return prepared.to_local(grad_placements=self.local_grad_placements)
 
 
 class PrepareModuleOutput(ParallelStyle):
@@ -168,9 +173,8 @@ class PrepareModuleOutput(ParallelStyle):
         self.local_grad_placements = (
             None if local_grad_placements is None else one_axis(local_grad_placements)
         )
-        assert len(self.output_layouts) == len(self.desired_output_layouts), (
-            f"output_layouts ({len(self.output_layouts)}) and desired_output_layouts "
-            f"({len(self.desired_output_layouts)}) should have same length"
+        _check_pair(
+            "output_layouts", self.output_layouts, "desired_output_layouts", self.desired_output_layouts
         )
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
@@ -182,9 +186,8 @@ class PrepareModuleOutput(ParallelStyle):
             if len(outputs) != len(self.output_layouts):
                 raise ValueError(
                     f"PrepareModuleOutput: {type(module).__name__} returned {len(outputs)} outputs and there "
-                    "are "
-                    f"{len(self.output_layouts)} output_layouts; they should have same length (None passes "
-                    "one through)"
+                    f"are {len(self.output_layouts)} output_layouts; they should have same length (None "
+                    "passes one through)"
                 )
             slots = zip(outputs, self.output_layouts, self.desired_output_layouts, strict=True)
             finished = tuple(self._finish(module, *slot, device_mesh) for slot in slots)

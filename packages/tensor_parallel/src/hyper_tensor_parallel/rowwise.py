@@ -64,8 +64,7 @@ class RowwiseParallel(ParallelStyle):
         if not is_embedding and not platform.is_linear_module(module):
             raise NotImplementedError(
                 f"RowwiseParallel supports Linear and Embedding modules, got {type(module).__name__}; use "
-                "NoParallel or "
-                "SequenceParallel for a module whose parameters stay whole"
+                "NoParallel or SequenceParallel for a module whose parameters stay whole"
             )
         # One style object may serve both kinds of module: what differs is bound here and not kept on it.
         weight_cut = Shard(0) if is_embedding else Shard(1)
@@ -85,8 +84,8 @@ class RowwiseParallel(ParallelStyle):
                 if not is_embedding:
                     raise TypeError(
                         f"RowwiseParallel expects {type(module).__name__} to return a DTensor, got "
-                        f"{type(output).__name__}: "
-                        "its forward must compute with its own (distributed) parameters"
+                        f"{type(output).__name__}: its forward must compute with its own (distributed) "
+                        "parameters"
                     )
                 output = DTensor.from_local(output, mesh, (Partial(),))
             return leave(
