@@ -7,11 +7,12 @@ finish, through a group of processes of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import importlib
+import pkgutil
 import traceback
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,6 +28,7 @@ __all__ = ["Outcome", "run_sample"]
 
 Tensor: TypeAlias = Any
 
+REFUSALS_WITH_CURES = 20
 REFUSALS = (ValueError, NotImplementedError)
 LOCK_STEP_TIMEOUT = timedelta(seconds=20)
 NO_GRADIENT = ("max", "min", "prod")
@@ -92,6 +94,22 @@ class _Runner:
         self.values = [_values(given, number) for number, given in enumerate(self.inputs)]
         self.references = [_Reference(self, variant) for variant in sample.variants]
         self.finished = 0
+        self.refusals = 0
+
+    @contextlib.contextmanager
+    def cures_of_a_few(self) -> Iterator[None]:
+        """Let the first refusals of a sample look for their cures, which takes most of the time of a refusal."""
+        from hyper_dispatch import refusal
+
+        if self.refusals < REFUSALS_WITH_CURES:
+            yield
+            return
+        search = refusal.find_cures
+        refusal.find_cures = lambda *_: []
+        try:
+            yield
+        finally:
+            refusal.find_cures = search
 
     def call(self, tensors: Sequence[Tensor], variant: Any) -> Any:
         """The operation on tensors, plain or distributed."""
@@ -108,8 +126,10 @@ class _Runner:
         for needs_grad in self.modes(layouts):
             tensors, _ = self.make(case, layouts, needs_grad)
             try:
-                self.call(tensors, self.sample.variants[0])
+                with self.cures_of_a_few():
+                    self.call(tensors, self.sample.variants[0])
             except REFUSALS:
+                self.refusals += 1
                 continue
             return True
         return False
@@ -133,6 +153,8 @@ class _Runner:
         name = str(case)
         equal, refusal, problem, outputs = 0, "", "", ""
         for number in [*range(len(self.references)), 0]:
+            if refusal and not equal and number == 0:
+                break
             try:
                 outputs_now = self.compare(case, layouts, needs_grad, number)
                 equal += 1
@@ -198,8 +220,10 @@ class _Runner:
         tensors, leaves = self.make(case, layouts, needs_grad)
         before = [_local(t).detach().clone() for t in tensors]
         try:
-            result = self.call(tensors, self.sample.variants[number])
+            with self.cures_of_a_few():
+                result = self.call(tensors, self.sample.variants[number])
         except REFUSALS as refusal:
+            self.refusals += 1
             for i, (t, old) in enumerate(zip(tensors, before, strict=True)):
                 if not _same(_local(t), old):
                     raise _Refused(f"refused, but input {i} was written to") from None
@@ -343,13 +367,11 @@ def _resolve(call: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function of a name such as ``torch.add``, ``Tensor.add_``, ``F.gelu``, ``operator.add``."""
     if not isinstance(call, str):
         return call
-    head, *rest = call.split(".")
-    start = {"Tensor": ("torch", "Tensor"), "F": ("torch.nn.functional",)}.get(head, (head,))
-    found: Any = importlib.import_module(start[0])
-    for name in (*start[1:], *rest):
-        found = getattr(found, name)
-    function: Callable[..., Any] = found
-    return function
+    for short, long in (("Tensor.", "torch.Tensor."), ("F.", "torch.nn.functional.")):
+        if call.startswith(short):
+            call = long + call.removeprefix(short)
+    found: Callable[..., Any] = pkgutil.resolve_name(call)
+    return found
 
 
 def _values(given: Input, number: int) -> Tensor:

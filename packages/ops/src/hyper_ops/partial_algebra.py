@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Complex, Real
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ class Facts:
         return self.kinds[parameter] in "+-0"
 
 
+@lru_cache(maxsize=1024)
 def rows_for(algebra: str, facts: Facts) -> list[tuple[Row, Row]]:
     """The rows of an algebra that a call can use: `(over all parameters, over the tensors)`."""
     found = []
@@ -219,7 +221,8 @@ def _addcdiv(facts: Facts) -> list[str]:
 
 def _fill(facts: Facts) -> list[str]:
     """`fill_(input, value)`: the target waits for a sum, average, maximum or minimum of the value."""
-    return ["P + -> P", "P P -> P", *(f"{op} R -> {op}" for op in ("P(avg)", "P(max)", "P(min)"))]
+    rows = ["P + -> P", "P P -> P", "P(avg) R -> P(avg)", "P(avg) P(avg) -> P(avg)"]
+    return rows + (["P(max) R -> P(max)", "P(min) R -> P(min)"] if facts.ungraded else [])
 
 
 def _zero(facts: Facts) -> list[str]:
