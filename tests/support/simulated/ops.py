@@ -39,11 +39,18 @@ def _pair(a: Any, b: Any) -> tuple[Any, Any]:
     return _array(a, b), _array(b, a)
 
 
-def _to_shape(gradient: T, operand: Any) -> T | None:
-    """Undo broadcasting: sum the gradient over the dims that grew."""
-    if not isinstance(operand, SimTensor):
-        return None
-    shape = operand.shape
+def _shape(operand: Any) -> tuple[int, ...] | None:
+    """The shape of a tensor; None for a number. A backward keeps this instead of the operand."""
+    return operand.shape if isinstance(operand, SimTensor) else None
+
+
+def _to_shape(gradient: T, shape: tuple[int, ...] | None) -> T | None:
+    """Undo broadcasting, for an operand that is a tensor."""
+    return None if shape is None else _sum_to(gradient, shape)
+
+
+def _sum_to(gradient: T, shape: tuple[int, ...]) -> T:
+    """Sum over the dims that grew from ``shape``."""
     if gradient.shape == shape:
         return gradient
     extra = gradient.ndim - len(shape)
@@ -64,7 +71,10 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> T:
     if alpha != 1:
         other = mul(other, alpha)
     a, b = _pair(input, other)
-    return tape.record(T(a + b), "add", (input, other), lambda g: (_to_shape(g, input), _to_shape(g, other)))
+    input_shape, other_shape = _shape(input), _shape(other)
+    return tape.record(
+        T(a + b), "add", (input, other), lambda g: (_to_shape(g, input_shape), _to_shape(g, other_shape))
+    )
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> T:
@@ -72,21 +82,23 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> T:
     if alpha != 1:
         other = mul(other, alpha)
     a, b = _pair(input, other)
+    input_shape, other_shape = _shape(input), _shape(other)
     return tape.record(
-        T(a - b), "sub", (input, other), lambda g: (_to_shape(g, input), _to_shape(neg(g), other))
+        T(a - b), "sub", (input, other), lambda g: (_to_shape(g, input_shape), _to_shape(neg(g), other_shape))
     )
 
 
 def mul(input: Any, other: Any) -> T:
     """``input * other``."""
     a, b = _pair(input, other)
+    input_shape, other_shape = _shape(input), _shape(other)
     return tape.record(
         T(a * b),
         "mul",
         (input, other),
         lambda g: (
-            _to_shape(mul(g, other), input) if _needs(input) else None,
-            _to_shape(mul(g, input), other) if _needs(other) else None,
+            _to_shape(mul(g, other), input_shape) if _needs(input) else None,
+            _to_shape(mul(g, input), other_shape) if _needs(other) else None,
         ),
         saved=(other if _needs(input) else None, input if _needs(other) else None),
     )
@@ -95,13 +107,14 @@ def mul(input: Any, other: Any) -> T:
 def div(input: Any, other: Any) -> T:
     """``input / other``."""
     a, b = _pair(input, other)
+    input_shape, other_shape = _shape(input), _shape(other)
     return tape.record(
         T(a / b),
         "div",
         (input, other),
         lambda g: (
-            _to_shape(div(g, other), input) if _needs(input) else None,
-            _to_shape(neg(div(mul(g, input), mul(other, other))), other) if _needs(other) else None,
+            _to_shape(div(g, other), input_shape) if _needs(input) else None,
+            _to_shape(neg(div(mul(g, input), mul(other, other))), other_shape) if _needs(other) else None,
         ),
         saved=(other, input if _needs(other) else None),
     )
@@ -185,9 +198,14 @@ def clamp(input: T, min: float | None = None, max: float | None = None) -> T:
 def where(condition: T, input: Any, other: Any) -> T:
     """``input`` where the condition holds, else ``other``."""
     a, b = _pair(input, other)
+    input_shape, other_shape = _shape(input), _shape(other)
 
     def backward(g: T) -> tuple[T | None, ...]:
-        return None, _to_shape(where(condition, g, 0.0), input), _to_shape(where(condition, 0.0, g), other)
+        return (
+            None,
+            _to_shape(where(condition, g, 0.0), input_shape),
+            _to_shape(where(condition, 0.0, g), other_shape),
+        )
 
     return tape.record(
         T(np.where(condition.array, a, b)), "where", (None, input, other), backward, saved=(condition,)
@@ -211,11 +229,12 @@ def minimum(input: Any, other: Any) -> T:
 
 def _extremum(function: Any, input: Any, other: Any) -> T:
     a, b = _pair(input, other)
+    input_shape, other_shape = _shape(input), _shape(other)
     result = function(a, b)
 
     def backward(g: T) -> tuple[T | None, ...]:
         share_a, share_b = ((a == result) - 0.5 * (a == b)), ((b == result) - 0.5 * (a == b))
-        return _to_shape(mul(g, T(share_a)), input), _to_shape(mul(g, T(share_b)), other)
+        return _to_shape(mul(g, T(share_a)), input_shape), _to_shape(mul(g, T(share_b)), other_shape)
 
     return tape.record(T(result), function.__name__, (input, other), backward, saved=(input, other))
 
@@ -262,13 +281,14 @@ def matmul(input: T, other: T) -> T:
     """Matrix product of tensors of rank 2 or more; leading dims broadcast."""
     if input.ndim < 2 or other.ndim < 2:
         raise NotImplementedError("matmul takes tensors of rank 2 or more here")
+    input_shape, other_shape = input.shape, other.shape
     return tape.record(
         T(np.matmul(input.array, other.array)),
         "matmul",
         (input, other),
         lambda g: (
-            _to_shape(matmul(g, transpose(other, -1, -2)), input) if _needs(input) else None,
-            _to_shape(matmul(transpose(input, -1, -2), g), other) if _needs(other) else None,
+            _to_shape(matmul(g, transpose(other, -1, -2)), input_shape) if _needs(input) else None,
+            _to_shape(matmul(transpose(input, -1, -2), g), other_shape) if _needs(other) else None,
         ),
         saved=(input, other),
     )
@@ -392,7 +412,8 @@ def expand(input: T, *shape: Any) -> T:
     wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     extra = len(wanted) - input.ndim
     wanted = tuple(input.shape[i - extra] if n == -1 else n for i, n in enumerate(wanted))
-    return _view("expand", input, lambda a: np.broadcast_to(a, wanted), lambda g: _to_shape(g, input) or g)
+    before = input.shape
+    return _view("expand", input, lambda a: np.broadcast_to(a, wanted), lambda g: _sum_to(g, before))
 
 
 def unsqueeze(input: T, dim: int) -> T:
