@@ -9,7 +9,7 @@ import torch
 
 from hyper_dtensor import DTensor, Spec, wrap
 from hyper_dtensor.collectives import reduce_sum
-from hyper_dtensor.gradients import axes_of, check_tracked, gradient_spec, grads_of, sensitivity
+from hyper_dtensor.gradients import axes_of, gradient_spec, grads_of, refuse_gradient, sensitivity
 
 __all__ = ["autograd_backward", "autograd_grad"]
 
@@ -24,8 +24,9 @@ def _local_outputs(outputs: Sequence[Any], gradients: Any) -> tuple[list[Any], l
     locals_, local_gradients = [], []
     for output, gradient in zip(outputs, _as_tuple(gradients, len(outputs)), strict=True):
         if isinstance(output, DTensor):
-            if output._untracked:
-                check_tracked(output)
+            output._check_use()
+            if any(op in ("max", "min", "prod") for op in output.layout.partial):
+                refuse_gradient(output, "backward")
             locals_.append(output._local)
             local_gradients.append(sensitivity(output, gradient))
         else:

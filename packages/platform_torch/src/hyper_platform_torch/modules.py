@@ -33,21 +33,31 @@ class TorchModules:
     def set_parameter(self, module: nn.Module, name: str, value: TorchDTensor) -> None:
         """Exchange the contents of the parameter object: ties and optimizers built before keep it.
 
+        Its attributes and its need of a gradient are kept.
+
         Raises:
-            RuntimeError: If the object cannot be exchanged in place (somebody holds a weak reference or a
-                C++ handle to it); says what to do.
+            RuntimeError: If something would be lost or left behind: a gradient, a hook, a weak reference or a
+                C++ handle; says what to do.
         """
         old = module._parameters[name]
         assert old is not None, "only parameters that exist are distributed"
-        new = nn.Parameter(value, requires_grad=old.requires_grad)
+        what = f"parameter {name!r} of {type(module).__name__} cannot be turned into a DTensor in place"
+        if old.grad is not None:
+            raise RuntimeError(
+                f"{what}: it has a gradient, which would be lost; call zero_grad(set_to_none=True) before"
+            )
+        if old._backward_hooks or old._post_accumulate_grad_hooks:
+            raise RuntimeError(f"{what}: it has hooks, which would be lost; register them afterwards")
+        new = TorchDTensor(value._local.detach(), value._spec, value._shape)
+        new.__dict__.update(vars(old))
+        new._is_param = True  # type: ignore[attr-defined]
+        new.requires_grad_(old.requires_grad)
         try:
             torch.utils.swap_tensors(old, new)
         except RuntimeError as error:
             raise RuntimeError(
-                f"parameter {name!r} of {type(module).__name__} cannot be turned into a DTensor in place "
-                f"({error}); "
-                "parallelize the model before its first forward, before wrapping it, and build the optimizer "
-                "afterwards"
+                f"{what}, and an optimizer built before would train the old one: something else refers to it ({error}); "
+                "parallelize the model before its first forward and before wrapping it, or delete what refers to it"
             ) from error
 
     def set_buffer(self, module: nn.Module, name: str, value: TorchDTensor) -> None:

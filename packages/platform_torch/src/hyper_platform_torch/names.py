@@ -1,11 +1,13 @@
 """How a framework function is called in the operator registry.
 
 ``torch.add``, ``Tensor.add``, ``x + y`` and ``torch.nn.functional`` forms all reach one entry. A form whose
-arguments differ from the registered signature is rearranged here.
+arguments differ from the registered signature is rearranged here; a built-in that shares its name with another
+function, but not its arguments, gets a name of its own.
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,40 +16,63 @@ import torch.nn.functional as F
 
 __all__ = ["Known", "describe"]
 
-Arrange: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+Arrange: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Call]
 
 
 class Known(NamedTuple):
     """A framework function as the dispatcher sees it.
 
     Attributes:
-        name: The name in the operator registry.
-        func: The function to run on local tensors.
+        name: The name in the operator registry; ``None`` for a function that is called with the DTensors
+            themselves and not dispatched.
+        func: The function to run on local tensors (or to call).
         arrange: Puts the arguments of this form into those of ``func``; ``None`` if they are alike.
     """
 
-    name: str
+    name: str | None
     func: Callable[..., Any]
     arrange: Arrange | None = None
 
 
-def _swap(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _swap(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     return (args[1], args[0], *args[2:]), kwargs
 
 
-def _softmax_form(
-    input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _softmax_form(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Call:
     if dim is None:
         dim = F._get_softmax_dim("softmax", input.dim(), _stacklevel)
     return (input, dim), {} if dtype is None else {"dtype": dtype}
 
 
-def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     return _softmax_form(*args, **kwargs)
 
 
-def _no_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _embedding_form(
+    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Call:
+    # -1 stands for no padding index in the built-in, for the last row in the functional form.
+    return (indices, weight), {
+        "padding_idx": None if padding_idx == -1 else padding_idx,
+        "scale_grad_by_freq": scale_grad_by_freq,
+        "sparse": sparse,
+    }
+
+
+def _embedding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    return _embedding_form(*args, **kwargs)
+
+
+def _where_form(self: Any, condition: Any, other: Any) -> Call:
+    return (condition, self, other), {}
+
+
+def _where(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    return _where_form(*args, **kwargs)
+
+
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     return args[:1], {}
 
 
@@ -55,32 +80,47 @@ _FORMS: dict[Any, Known] = {
     F.softmax: Known("softmax", torch.softmax, _softmax),
     F.log_softmax: Known("log_softmax", torch.log_softmax, _softmax),
     torch.rsub: Known("sub", torch.sub, _swap),
-    F.relu: Known("relu", torch.relu, None),
-    F.tanh: Known("tanh", torch.tanh, None),
-    F.sigmoid: Known("sigmoid", torch.sigmoid, None),
+    torch.embedding: Known("embedding", F.embedding, _embedding),
+    torch.Tensor.where: Known("where", torch.where, _where),
 }
 
-_DUNDERS = {
-    "truediv": "div",
-    "itruediv": "div_",
-    "idiv": "div_",
-    "floordiv": "floor_divide",
-    "ifloordiv": "floor_divide_",
-    "mod": "remainder",
-    "imod": "remainder_",
+_OPERATORS = {
+    "abs": "abs",
+    "add": "add",
     "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "iand": "bitwise_and_",
-    "ior": "bitwise_or_",
-    "ixor": "bitwise_xor_",
+    "div": "div",
+    "eq": "eq",
+    "floordiv": "floor_divide",
+    "ge": "ge",
+    "getitem": "getitem",
+    "gt": "gt",
     "invert": "bitwise_not",
-    "iadd": "add_",
-    "isub": "sub_",
-    "imul": "mul_",
-    "ipow": "pow_",
+    "le": "le",
+    "lshift": "bitwise_left_shift",
+    "lt": "lt",
+    "matmul": "matmul",
+    "mod": "remainder",
+    "mul": "mul",
+    "ne": "ne",
+    "neg": "neg",
+    "or": "bitwise_or",
+    "pos": "positive",
+    "pow": "pow",
+    "rshift": "bitwise_right_shift",
+    "setitem": "setitem",
+    "sub": "sub",
+    "truediv": "div",
+    "xor": "bitwise_xor",
+}
+"""Methods behind operators, without their underscores. All other such methods (``__array__``, ``__complex__``)
+keep theirs: ``complex`` is another function."""
+
+_IN_PLACE = {
+    f"i{name}": f"{_OPERATORS[name]}_"
+    for name in "add and div floordiv lshift mod mul or pow rshift sub truediv xor".split()
 }
 
+# The built-in methods of this kind; the others are written in Python and call the function with swapped operands.
 _SWAPPED = {
     "__radd__": "add",
     "__rmul__": "mul",
@@ -89,24 +129,48 @@ _SWAPPED = {
     "__rxor__": "bitwise_xor",
 }
 
+_SPECIAL = {
+    "special_expit": "sigmoid",
+    "special_gammaln": "lgamma",
+    "special_psi": "digamma",
+    **{
+        f"special_{name}": name
+        for name in (
+            "digamma erf erfc erfinv exp2 expm1 i0 log1p log_softmax logit logsumexp round sinc softmax xlogy"
+        ).split()
+    },
+    "linalg_matmul": "matmul",
+}
+
+_FUNCTIONAL = {name for name, value in vars(F).items() if isinstance(value, types.FunctionType)}
+_LIKE_FUNCTIONAL = frozenset(
+    "alpha_dropout celu dropout elu group_norm hardtanh layer_norm leaky_relu log_softmax relu rms_norm rrelu "
+    "selu sigmoid softmax tanh threshold".split()
+)
+"""Built-ins that take the arguments of the function of their name in ``torch.nn.functional``."""
+
 
 def describe(func: Callable[..., Any]) -> Known:
     """The registry's view of a framework function, method, operator or property getter."""
     found = _FORMS.get(func)
     if found is not None:
         return found
-    name = getattr(func, "__name__", repr(func))
-    if name in ("__get__", "__set__"):
+    name = getattr(func, "__name__", None) or repr(func)
+    if name in ("__get__", "__set__", "__delete__"):
         # A property: its descriptor has the name. A getter is called with the tensor alone.
         owner = getattr(func, "__self__", None)
-        return Known(
-            getattr(owner, "__name__", name) + ("_set" if name == "__set__" else ""),
-            func,
-            _no_args if name == "__get__" else None,
-        )
+        owner_name = getattr(owner, "__name__", repr(owner))
+        return Known(owner_name, func, _first) if name == "__get__" else Known(f"{owner_name}{name}", func)
     if name in _SWAPPED:
         return Known(_SWAPPED[name], getattr(torch, _SWAPPED[name]), _swap)
     if name.startswith("__") and name.endswith("__"):
         bare = name[2:-2]
-        return Known(_DUNDERS.get(bare, bare), func)
+        return Known(_OPERATORS.get(bare) or _IN_PLACE.get(bare) or name, func)
+    if hasattr(func, "overloadpacket") or hasattr(func, "overloads"):
+        # An operator of torch.ops: its arguments are those of the C++ schema.
+        return Known(f"torch.ops.{func}", func)
+    if name in _SPECIAL:
+        return Known(_SPECIAL[name], func)
+    if name in _FUNCTIONAL and not isinstance(func, types.FunctionType) and name not in _LIKE_FUNCTIONAL:
+        return Known(f"torch.{name}", func)
     return Known(name, func)

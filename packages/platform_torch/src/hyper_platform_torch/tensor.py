@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,28 +12,33 @@ from hyper_dispatch import OpDispatcher
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.gradients import gradient_spec, plain_views
-from hyper_layout import LayoutError
+from hyper_layout import Layout, LayoutError
+from hyper_platform_torch.composed import COMPOSED
 from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
 from hyper_platform_torch.names import Known, describe
-from hyper_platform_torch.refusals import slipped_past
+from hyper_platform_torch.refusals import GradientNode, check_not_in_function, slipped_past
 
-__all__ = ["TorchDTensor"]
+__all__ = ["TorchDTensor", "dispatcher"]
 
+_Base = torch._C.TensorBase
 _make_wrapper = torch.Tensor._make_wrapper_subclass
-
-
-def _own(read: Callable[..., Any], *args: Any) -> Any:
-    """Call a C++ property of the wrapper itself, which would otherwise be dispatched."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return read(*args)
-
-
-_known: dict[Any, Known] = {}
-dispatcher = OpDispatcher()
-_TRANSLATED: dict[Any, Callable[..., Any]] = {
-    torch.autograd.grad: autograd_grad,
-    torch.autograd.backward: autograd_backward,
+_known: dict[Any, Known] = {
+    torch.autograd.grad: Known(None, autograd_grad),
+    torch.autograd.backward: Known(None, autograd_backward),
+    **{function: Known(None, composed) for function, composed in COMPOSED.items()},
 }
+dispatcher = OpDispatcher()
+
+# What a DTensor is made of; any other attribute is the user's.
+_STATE = frozenset(
+    ("_local", "_spec", "_shape", "_grad", "_views", "_origin", "_untracked", "_copy_of", "_is_param")
+)
+
+
+def _of_wrapper(member: Callable[..., Any], *args: Any) -> Any:
+    """A member of the C++ tensor, asked of the wrapper itself; otherwise it would be dispatched."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return member(*args)
 
 
 class TorchDTensor(DTensor, torch.Tensor):
@@ -72,16 +76,18 @@ class TorchDTensor(DTensor, torch.Tensor):
         """Every operation on a DTensor goes to the dispatcher."""
         known = _known.get(func)
         if known is None:
-            translated = _TRANSLATED.get(func)
-            if translated is not None:
-                return translated(*args, **(kwargs or {}))
             known = _known[func] = describe(func)
         name, call, arrange = known
         if kwargs is None:
             kwargs = {}
+        if name is None:
+            return call(*args, **kwargs)
         if arrange is not None:
             args, kwargs = arrange(args, kwargs)
-        return dispatcher.dispatch(name, call, args, kwargs)
+        result = dispatcher.dispatch(name, call, args, kwargs)
+        if args and result is args[0] and isinstance(result, TorchDTensor):
+            result._show_gradient_need()
+        return result
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,12 +98,25 @@ class TorchDTensor(DTensor, torch.Tensor):
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]
         """The dtype of the local tensor."""
-        return self._local.dtype
+        return self._local.dtype  # type: ignore[no-any-return]
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The device of the local tensor."""
-        return self._local.device
+        return self._local.device  # type: ignore[no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.numel() * self._local.element_size()  # type: ignore[no-any-return]
+
+    def nelement(self) -> int:
+        """Number of elements of the whole tensor."""
+        return self.numel()
+
+    def ndimension(self) -> int:
+        """Number of dims."""
+        return self.ndim
 
     def stride(self, dim: int | None = None) -> Any:
         """Strides of a contiguous tensor of the global shape, in the memory order of the local."""
@@ -139,8 +158,14 @@ class TorchDTensor(DTensor, torch.Tensor):
                 f"a tensor laid out as {self._spec.layout.notation} carries no gradient on its Partial axes"
             )
         self._local.requires_grad_(requires_grad)
-        _own(_CPP_FLAG.__set__, self, requires_grad)
+        self._show_gradient_need()
         return self
+
+    def _show_gradient_need(self) -> None:
+        """Let the wrapper's flag say what the local's does, after it changed."""
+        needs = self._local.requires_grad
+        if _of_wrapper(_Base.requires_grad.__get__, self) is not needs:
+            _of_wrapper(_Base.requires_grad.__set__, self, needs)
 
     @property
     def grad(self) -> DTensor | None:  # type: ignore[override]
@@ -179,8 +204,9 @@ class TorchDTensor(DTensor, torch.Tensor):
 
     @property
     def grad_fn(self) -> Any:
-        """The node that made the local tensor."""
-        return self._local.grad_fn
+        """The node that made the local tensor, to look at; ``None`` for a leaf."""
+        node = self._local.grad_fn
+        return None if node is None else GradientNode(node)
 
     @property
     def _version(self) -> int:
@@ -200,6 +226,23 @@ class TorchDTensor(DTensor, torch.Tensor):
         plain_views(self)
         self._local.retain_grad()
 
+    def detach_(self) -> TorchDTensor:
+        """Cut the tensor off from the graph that made it."""
+        self._local.detach_()
+        self._views = self._origin = None
+        self._show_gradient_need()
+        return self
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Gradients of the leaves, as the single-device program has them (``DTensor.backward``)."""
+        autograd_backward(self, gradient, retain_graph, create_graph, inputs)
+
     def register_hook(self, hook: Callable[[DTensor], DTensor | None]) -> Any:
         """Call ``hook(gradient)`` with the gradient as a DTensor; what it returns replaces the gradient.
 
@@ -218,23 +261,26 @@ class TorchDTensor(DTensor, torch.Tensor):
                     f"a gradient hook must return a DTensor laid out as {spec.layout.notation}, got "
                     f"{result!r}"
                 )
-            return result._local
+            return result._local  # type: ignore[no-any-return]
 
         return self._local.register_hook(local_hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[DTensor], None]) -> Any:
         """Call ``hook(self)`` after a gradient was accumulated into this leaf."""
-        reference = weakref.ref(self)
 
+        # Holds this object and no weak reference to it: one would forbid to change its dtype in place.
         def local_hook(_: torch.Tensor) -> None:
-            t = reference()
-            if t is not None:
-                hook(t)
+            hook(self)
 
         return self._local.register_post_accumulate_grad_hook(local_hook)
 
     def _has_foreign_history(self) -> bool:
-        return _own(_CPP_HISTORY.__get__, self) is not None
+        return _of_wrapper(_Base.grad_fn.__get__, self) is not None
+
+    def _check_use(self) -> None:
+        super()._check_use()
+        if (self._untracked or self._local.requires_grad) and not torch.is_grad_enabled():
+            check_not_in_function(f"{self!r} was turned into local tensors")
 
     # -- exchanging and copying ----------------------------------------------------------------------
     @property
@@ -250,58 +296,123 @@ class TorchDTensor(DTensor, torch.Tensor):
                 f".data of a DTensor takes a DTensor, got {type(value).__name__}: wrap this rank's part with "
                 "DTensor.from_local, or the whole tensor with distribute_tensor"
             )
-        local = self._local
-        local.data = value._local.detach()
-        self._views = self._origin = None
-        if value._spec.layout is not self._spec.layout or (value.dtype, value.device, value._shape) != (
-            _own(_CPP_DTYPE.__get__, self),
-            _own(_CPP_DEVICE.__get__, self),
+        local, new = self._local, value._local.detach()
+        layout = value._spec.layout
+        if (value.dtype, value.device, value._shape) != (
+            _of_wrapper(_Base.dtype.__get__, self),
+            _of_wrapper(_Base.device.__get__, self),
             self._shape,
         ):
-            # The wrapper's own size, dtype and device are fixed: put a fresh one into this object.
-            attributes = {
-                k: v for k, v in self.__dict__.items() if k not in ("_local", "_spec", "_shape", "_grad")
-            }
-            fresh = TorchDTensor(local, Spec.of(value._spec.layout), value._shape)
-            fresh.__dict__.update(attributes)
+            self._renew_wrapper(value)
+        if torch._has_compatible_shallow_copy_type(local, new):
+            local.data = new
+        else:  # from the meta device: the same parameter, on another kind of tensor
+            self._local = new.requires_grad_(local.requires_grad)
+        if layout is not self._spec.layout:
+            self._spec = Spec.of(layout, self._spec.varying & layout.replicate_axes)
+        # The views alias the data that was there before, and no version says so (rule 3).
+        self._views = self._origin = None
+
+    def _renew_wrapper(self, like: TorchDTensor) -> None:
+        """Give this object a wrapper of another size, dtype or device, which a C++ tensor cannot change itself.
+
+        Raises:
+            RuntimeError: If somebody holds a weak reference or a C++ handle to this object.
+        """
+        fresh = TorchDTensor(like._local, self._spec, like._shape)
+        fresh.__dict__.update({**self.__dict__, "_shape": like._shape})
+        if self._local.requires_grad:
+            _of_wrapper(_Base.requires_grad.__set__, fresh, True)
+        try:
             torch.utils.swap_tensors(self, fresh)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{self!r} cannot become {like!r} in place, because something else refers to it ({error}); convert "
+                "it before it is used, or make a new parameter"
+            ) from error
+
+    def _use_count(self) -> int:
+        return int(_of_wrapper(_Base._use_count, self))  # type: ignore[attr-defined]
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _STATE}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchDTensor:
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
-        spec = Spec.of(self._spec.layout, self._spec.varying)
-        made = TorchDTensor(copy.deepcopy(self._local, memo), spec, self._shape)
+        is_parameter = "_is_param" in self.__dict__
+        if is_parameter:  # as for torch.nn.Parameter: the gradient is not copied
+            local = self._local.detach().clone().requires_grad_(self._local.requires_grad)
+        else:
+            local = copy.deepcopy(self._local, memo)
+        made = TorchDTensor(local, Spec.of(self._spec.layout, self._spec.varying), self._shape)
         memo[id(self)] = made
-        private = ("_local", "_spec", "_shape", "_grad", "_views", "_origin", "_untracked", "_copy_of")
-        for name, value in self.__dict__.items():
-            if name not in private:
-                made.__dict__[name] = copy.deepcopy(value, memo)
+        if is_parameter:
+            made._is_param = True  # type: ignore[attr-defined]
+        made.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        local = self._local.detach()
         return rebuild, (
-            local,
-            Spec.of(self._spec.layout, self._spec.varying),
+            self._local.detach(),
+            self._spec.layout.to_dict(),
+            self._spec.varying,
             tuple(self._shape),
             self.requires_grad,
-            bool(getattr(self, "_is_param", False)),
+            "_is_param" in self.__dict__,
+            self._attributes(),
         )
 
 
-_CPP_FLAG = torch._C.TensorBase.requires_grad
-_CPP_HISTORY = torch._C.TensorBase.grad_fn
-_CPP_DTYPE = torch._C.TensorBase.dtype
-_CPP_DEVICE = torch._C.TensorBase.device
-
-
 def rebuild(
-    local: torch.Tensor, spec: Spec, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool
+    local: torch.Tensor,
+    layout: dict[str, Any],
+    varying: int,
+    shape: Sequence[int],
+    requires_grad: bool,
+    is_parameter: bool,
+    attributes: dict[str, Any],
 ) -> TorchDTensor:
-    """The DTensor that was pickled: this rank's part, as a leaf."""
-    t = TorchDTensor(local, spec, shape)
+    """The DTensor that was pickled: this rank's part, as a leaf. All but ``local`` are plain values."""
+    t = TorchDTensor(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
         t._is_param = True  # type: ignore[attr-defined]
+    t.__dict__.update(attributes)
     return t
+
+
+# torch.load(weights_only=True) calls only what is listed as safe.
+torch.serialization.add_safe_globals([rebuild])
+
+
+def _own_members() -> dict[Any, Known]:
+    """PyTorch's functions for what the class answers itself: ``torch.numel(x)`` is ``x.numel()``."""
+    found: dict[Any, Known] = {}
+    for owner in (DTensor, TorchDTensor):
+        for name, member in vars(owner).items():
+            theirs = getattr(torch.Tensor, name, None)
+            if theirs is None or name in (
+                "__init__",
+                "__new__",
+                "__class__",
+                "__dict__",
+                "__doc__",
+                "__module__",
+            ):
+                continue
+            if isinstance(member, property):
+                assert member.fget is not None
+                if hasattr(theirs, "__get__"):
+                    found[theirs.__get__] = Known(None, lambda x, *_, get=member.fget: get(x))
+                    if member.fset is not None:
+                        found[theirs.__set__] = Known(None, member.fset)
+            elif callable(member):
+                for function in (theirs, getattr(torch, name, None)):
+                    if function is not None:
+                        found[function] = Known(None, member)
+    return found
+
+
+_known.update(_own_members())

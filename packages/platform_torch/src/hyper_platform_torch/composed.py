@@ -1,0 +1,54 @@
+"""Methods that are nothing or a few others, for DTensors; a complex tensor keeps the framework's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+__all__ = ["COMPOSED"]
+
+
+def _same_if_real(otherwise: Callable[..., Any]) -> Callable[[Any], Any]:
+    """``x`` itself where it is real, as PyTorch returns it.
+
+    Raises:
+        NotImplementedError: From the returned function, for a complex DTensor: there is no rule for those.
+    """
+
+    def run(x: Any) -> Any:
+        if x.dtype.is_complex:
+            raise NotImplementedError(
+                f"{getattr(otherwise, '__name__', otherwise)} of a complex DTensor {x!r} has no distributed "
+                "rule: use local_map for a function of local tensors"
+            )
+        return x
+
+    return run
+
+
+def _adjoint(x: Any) -> Any:
+    return _same_if_real(torch.adjoint)(x).mT
+
+
+COMPOSED: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+    torch.adjoint: _adjoint,
+    torch.Tensor.adjoint: _adjoint,
+    torch.Tensor.H.__get__: _adjoint,
+    torch.Tensor.mH.__get__: _adjoint,
+    **{
+        function: _same_if_real(function)
+        for function in (
+            torch.conj,
+            torch.Tensor.conj,
+            torch.real,
+            torch.Tensor.real.__get__,
+            torch.resolve_conj,
+            torch.Tensor.resolve_conj,
+            torch.resolve_neg,
+            torch.Tensor.resolve_neg,
+        )
+    },
+}
+"""By the function that is intercepted."""
