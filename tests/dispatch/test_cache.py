@@ -11,7 +11,7 @@ import pytest
 from hyper_dispatch import DistributedOp, LayoutCacheKey, OpDispatcher, RowsOp, register_op, row
 from hyper_dispatch.cache import freeze
 from hyper_dtensor import DTensor
-from tests.dispatch.examples import MESH, R, Recorder, S0, S1, Join, Sum, caller, tensor
+from tests.dispatch.examples import MESH, S0, S1, Join, R, Recorder, Sum, caller, tensor
 from tests.support import simulated as sim
 from tests.support.simulated import ops
 
@@ -41,7 +41,22 @@ class ByHand(DistributedOp):
         return (cache_values[0],), None
 
 
-VALUES = [1, True, 1.0, "1", 0.0, -0.0, None, (1,), (True,), (1.0,), (1, (2,)), (1, (2.0,)), slice(1), slice(1, None, 1)]
+VALUES = [
+    1,
+    True,
+    1.0,
+    "1",
+    0.0,
+    -0.0,
+    None,
+    (1,),
+    (True,),
+    (1.0,),
+    (1, (2,)),
+    (1, (2.0,)),
+    slice(1),
+    slice(1, None, 1),
+]
 
 
 def test_values_of_different_types_are_different_keys() -> None:
@@ -52,7 +67,10 @@ def test_values_of_different_types_are_different_keys() -> None:
 
 
 def test_nan_is_one_key() -> None:
-    keys = {LayoutCacheKey.from_cache_values([float("nan")]), LayoutCacheKey.from_cache_values([float("nan")])}
+    keys = {
+        LayoutCacheKey.from_cache_values([float("nan")]),
+        LayoutCacheKey.from_cache_values([float("nan")]),
+    }
     assert len(keys) == 1
 
 

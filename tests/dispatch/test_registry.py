@@ -82,11 +82,23 @@ def test_entries_become_configured_instances(tmp_path: Path) -> None:
             "entry 'a': unknown key 'inplce'; allowed keys: algebra, aliases, inplace, local, options, plain, "
             "random, signature, strategy, view_like",
         ),
-        ("ops: {a: {strategy: sums}}", "entry 'a': key 'strategy' is 'sums'; known strategies: configured, product"),
+        (
+            "ops: {a: {strategy: sums}}",
+            "entry 'a': key 'strategy' is 'sums'; known strategies: configured, product",
+        ),
         ("ops: {a: {}}", "entry 'a': key 'strategy' is None; known strategies: configured, product, sum"),
-        ("ops: {a: {strategy: sum, inplace: 'yes'}}", "entry 'a': key 'inplace' must be a bool, got str ('yes')"),
-        ("ops: {a: {strategy: sum, aliases: [1]}}", "entry 'a': key 'aliases' must be a list of names, got [1]"),
-        ("ops: {a: {strategy: sum, signature: 'x, x'}}", "entry 'a': key 'signature': parameter 'x' is named twice"),
+        (
+            "ops: {a: {strategy: sum, inplace: 'yes'}}",
+            "entry 'a': key 'inplace' must be a bool, got str ('yes')",
+        ),
+        (
+            "ops: {a: {strategy: sum, aliases: [1]}}",
+            "entry 'a': key 'aliases' must be a list of names, got [1]",
+        ),
+        (
+            "ops: {a: {strategy: sum, signature: 'x, x'}}",
+            "entry 'a': key 'signature': parameter 'x' is named twice",
+        ),
         (
             "ops: {a: {strategy: configured, algebra: liner}}",
             "entry 'a': key 'algebra' is 'liner'; Configured knows linear, none",
@@ -95,8 +107,14 @@ def test_entries_become_configured_instances(tmp_path: Path) -> None:
             "ops: {a: {strategy: sum, options: {equation: x}}}",
             "entry 'a': key 'options' does not fit Sum: DistributedOp.__init__() got an unexpected keyword argument",
         ),
-        ("ops: {a: {strategy: sum, signature: 'x', plain: [y]}}", "entry 'a': key 'plain' names y, not in the signature"),
-        ("ops: {a: {local: true, inplace: true}}", "entry 'a': a local entry takes no other key than aliases, got inplace"),
+        (
+            "ops: {a: {strategy: sum, signature: 'x', plain: [y]}}",
+            "entry 'a': key 'plain' names y, not in the signature",
+        ),
+        (
+            "ops: {a: {local: true, inplace: true}}",
+            "entry 'a': a local entry takes no other key than aliases, got inplace",
+        ),
         ("ops: {a: {strategy: sum}, a: {strategy: sum}}", "key 'a' is given twice"),
         ("ops: {a: {strategy: sum, aliases: [a]}}", "entry 'a': operation 'a' is registered already, by"),
         ("ops: {a: {strategy: !!python/name:os.system }}", "this is no valid YAML"),
@@ -117,7 +135,10 @@ def test_a_name_is_registered_once(tmp_path: Path) -> None:
     load_yaml(first)
     with pytest.raises(RegistryError) as caught:
         load_yaml(second)
-    assert str(caught.value) == f"{second}: entry 'a': operation 'a' is registered already, by {first}: entry 'a'"
+    assert (
+        str(caught.value)
+        == f"{second}: entry 'a': operation 'a' is registered already, by {first}: entry 'a'"
+    )
     assert isinstance(find_op("a"), Sum)
 
 

@@ -77,7 +77,9 @@ def test_letters_name_the_dim() -> None:
 def test_an_output_dim_split_from_two_operands_has_no_order() -> None:
     rows = [row("S(0) R -> S(0)"), row("R S(0) -> S(0)")]
     assert infer_rows("kron", rows, [layout(S0, R), layout(R, R)], [2])[0] == (layout(S0, R),)
-    with pytest.raises(RuleError, match=r"output dim 0 would be split by \(dp, tp\) in no order that its operands"):
+    with pytest.raises(
+        RuleError, match=r"output dim 0 would be split by \(dp, tp\) in no order that its operands"
+    ):
         infer_rows("kron", rows, [layout(S0, R), layout(R, S0)], [2])
 
 

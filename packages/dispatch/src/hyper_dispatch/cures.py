@@ -44,7 +44,9 @@ class Cure:
 
     def __str__(self) -> str:
         cost = ", ".join(f"{count} {kind}" for kind, count in self.collectives) or "free"
-        return f"{' and '.join(self.calls)}  {cost}"
+        calls = " and ".join(self.calls[:2])
+        more = len(self.calls) - 2
+        return f"{calls} and {more} more alike  {cost}" if more > 0 else f"{calls}  {cost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class _Move:
 
     operand: int
     layout: Layout
-    argument: str
+    named: tuple[str, ...]
+    """The arguments of its `redistribute`: `tp=S(0)`."""
 
 
 def find_cures(
@@ -74,15 +77,18 @@ def find_cures(
         for number, operand in enumerate(operands)
     ]
     accepted: list[tuple[_Move, ...]] = []
+    changes: list[set[tuple[int, str]]] = []
     for candidate in islice(_candidates(moves), _MAX_TRIALS):
-        # Whoever contains an accepted candidate only adds to its cost.
-        if any(set(known) <= set(candidate) for known in accepted):
+        # What contains an accepted candidate changes more than it must.
+        change = {(move.operand, named) for move in candidate for named in move.named}
+        if any(known <= change for known in changes):
             continue
         layouts = [operand.layout for operand in operands]
         for move in candidate:
             layouts[move.operand] = move.layout
         if accepts(layouts):
             accepted.append(candidate)
+            changes.append(change)
     cures = [_cure(operands, candidate) for candidate in accepted]
     cures.sort(key=lambda cure: (cure.bytes, sum(count for _, count in cure.collectives), len(cure.calls)))
     return cures[:MAX_CURES]
@@ -95,7 +101,8 @@ def _moves(number: int, operand: Operand, axes: Sequence[int]) -> Iterator[_Move
     seen = {operand.layout}
     choices = product([None, *placements], repeat=len(axes))
     for choice in sorted(choices, key=lambda choice: len(choice) - choice.count(None)):
-        layout, named = operand.layout, []
+        layout = operand.layout
+        named: list[str] = []
         for axis, placement in zip(axes, choice, strict=True):
             if placement is not None:
                 layout = layout.replace(axis, placement)
@@ -107,7 +114,7 @@ def _moves(number: int, operand: Operand, axes: Sequence[int]) -> Iterator[_Move
             layout.check_even(operand.shape)
         except LayoutError:
             continue
-        yield _Move(number, layout, ", ".join(named))
+        yield _Move(number, layout, tuple(named))
 
 
 def _candidates(moves: Sequence[Sequence[_Move]]) -> Iterator[tuple[_Move, ...]]:
@@ -115,8 +122,8 @@ def _candidates(moves: Sequence[Sequence[_Move]]) -> Iterator[tuple[_Move, ...]]
     few = [choices for choices in moves if choices][:_MAX_OPERANDS]
     for choices in few:
         yield from ((move,) for move in choices)
-    for argument in dict.fromkeys(move.argument for choices in moves for move in choices):
-        yield tuple(move for choices in moves for move in choices if move.argument == argument)
+    for named in dict.fromkeys(move.named for choices in moves for move in choices):
+        yield tuple(move for choices in moves for move in choices if move.named == named)
     for one, two in combinations(few, 2):
         yield from product(one, two)
 
@@ -129,7 +136,9 @@ def _cure(operands: Sequence[Operand], candidate: tuple[_Move, ...]) -> Cure:
         for step in plan(operand.layout, move.layout, operand.shape, operand.itemsize)
     ]
     return Cure(
-        calls=tuple(f"{operands[move.operand].name}.redistribute({move.argument})" for move in candidate),
+        calls=tuple(
+            f"{operands[move.operand].name}.redistribute({', '.join(move.named)})" for move in candidate
+        ),
         collectives=tuple(sorted(Counter(step.kind for step in steps if not step.is_local).items())),
         bytes=sum(step.bytes for step in steps),
     )

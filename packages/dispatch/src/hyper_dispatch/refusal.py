@@ -26,7 +26,7 @@ def named_arguments(
     """The arguments of a call, lists item by item: `(parameter, name for messages, value)`."""
     signature = op.signature if op is not None else None
     for position, value in enumerate(args):
-        parameter = signature.name_of(position) if signature else f"argument {position}"
+        parameter = signature.name_of(position) if signature else f"args[{position}]"
         yield from _items(parameter, value)
     order = signature.keyword_order(list(kwargs)) if signature else kwargs
     for name in order:
@@ -50,7 +50,7 @@ def describe_operands(
             local = value._local
             operands.append(
                 Operand(
-                    name=name.replace("argument ", "operand_"),
+                    name=name,
                     dtype=platform.dtype_name(local),
                     shape=tuple(value.shape),
                     itemsize=platform.itemsize(local),

@@ -38,7 +38,7 @@ INVARIANT: Final = Marker.INVARIANT
 Token = Placement | Marker
 
 _R: Final = Replicate()
-_MARKERS: Final[dict[str, Token]] = {"R": _R, "+": ONCE, "I": INVARIANT, "P": Partial("sum")}
+_MARKERS: Final[dict[str, Token]] = {"R": _R, "+": ONCE, "I": INVARIANT, "P": Partial()}
 _SHARD = re.compile(r"S\((-?\d+)\)$")
 _PARTIAL = re.compile(r"P\((\w+)\)$")
 

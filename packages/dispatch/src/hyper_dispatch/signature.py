@@ -111,7 +111,7 @@ class Signature:
         varargs = self.varargs
         if varargs is not None and position >= self._position[varargs]:
             return f"{varargs}[{position - self._position[varargs]}]"
-        return self.names[position] if position < len(self.names) else f"argument {position}"
+        return self.names[position] if position < len(self.names) else f"args[{position}]"
 
     def __repr__(self) -> str:
         return f"Signature({self.text!r})"
