@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hyper_platform_torch.ordered_integers import from_integers, to_integers
 from hyper_platform_torch.processes import TorchGroup
 
 __all__ = ["TorchCollectives"]
@@ -35,12 +36,18 @@ def _by_rank(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Te
     return placed
 
 
+def _loses_nan(x: torch.Tensor, op: str) -> bool:
+    return op in ("max", "min") and x.is_floating_point()
+
+
 class TorchCollectives:
     """The collective verbs of the platform."""
 
     def all_reduce(self, x: torch.Tensor, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce over the group; bool counts as 0 and 1, and stays bool under max, min and prod."""
         x = x.detach()
+        if _loses_nan(x, op):
+            return from_integers(self.all_reduce(to_integers(x, op), op, group), x.dtype)
         if x.dtype == torch.bool:
             return self.all_reduce(x.to(torch.uint8), op, group).to(
                 torch.bool if op != "sum" else torch.int64
@@ -58,6 +65,8 @@ class TorchCollectives:
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
+        if _loses_nan(x, op):
+            return from_integers(self.reduce_scatter(to_integers(x.detach(), op), dim, op, group), x.dtype)
         pieces = _by_rank(x.detach().chunk(len(group.ranks), dim), group)
         sent = torch.cat(pieces)
         out = torch.empty_like(pieces[0], memory_format=torch.contiguous_format)
