@@ -13,13 +13,16 @@ __all__ = ["enter", "first_input", "leave", "one_axis"]
 Value: TypeAlias = Any
 
 
-def one_axis(placement: Placement | Sequence[Placement]) -> tuple[Placement, ...]:
-    """A style's layout argument as placements of a one-axis mesh.
+def one_axis(
+    placement: Placement | Sequence[Placement] | None, default: Placement | None = None
+) -> tuple[Placement, ...]:
+    """A style's layout argument as placements of a one-axis mesh; ``default`` where none is given.
 
     Raises:
         TypeError: If it is neither a placement nor a sequence of one.
     """
-    placements = (placement,) if isinstance(placement, Placement) else tuple(placement)
+    given = default if placement is None else placement
+    placements = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if len(placements) != 1 or not isinstance(placements[0], Placement):
         raise TypeError(f"a style's layout is one Placement of the tensor-parallel axis, got {placement!r}")
     return placements

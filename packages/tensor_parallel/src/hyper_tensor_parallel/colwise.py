@@ -45,8 +45,8 @@ class ColwiseParallel(ParallelStyle):
         use_local_output: bool = True,
         local_grad_placements: Placement | None = None,
     ) -> None:
-        self.input_layouts = one_axis(input_layouts or Replicate())
-        self.output_layouts = one_axis(output_layouts or Shard(-1))
+        self.input_layouts = one_axis(input_layouts, Replicate())
+        self.output_layouts = one_axis(output_layouts, Shard(-1))
         self.desired_input_layouts = (Replicate(),)
         self.use_local_output = use_local_output
         self.local_grad_placements = (

@@ -33,9 +33,9 @@ class NoParallel(ParallelStyle):
         use_local_output: bool = True,
         local_grad_placements: Placement | None = None,
     ) -> None:
-        self.input_layout = one_axis(input_layout or Replicate())
-        self.desired_input_layout = one_axis(desired_input_layout or Replicate())
-        self.output_layout = one_axis(output_layout or Replicate())
+        self.input_layout = one_axis(input_layout, Replicate())
+        self.desired_input_layout = one_axis(desired_input_layout, Replicate())
+        self.output_layout = one_axis(output_layout, Replicate())
         self.use_local_output = use_local_output
         self.local_grad_placements = (
             None if local_grad_placements is None else one_axis(local_grad_placements)

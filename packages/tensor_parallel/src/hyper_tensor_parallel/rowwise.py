@@ -48,9 +48,9 @@ class RowwiseParallel(ParallelStyle):
         use_local_output: bool = True,
         local_grad_placements: Placement | None = None,
     ) -> None:
-        self.input_layouts = one_axis(input_layouts or Shard(-1))
-        self.embedding_input_layouts = one_axis(input_layouts or Replicate())
-        self.output_layouts = one_axis(output_layouts or Replicate())
+        self.input_layouts = one_axis(input_layouts, Shard(-1))
+        self.embedding_input_layouts = one_axis(input_layouts, Replicate())
+        self.output_layouts = one_axis(output_layouts, Replicate())
         self.reduce_dtype = reduce_dtype
         self.use_local_output = use_local_output
         self.local_grad_placements = (
