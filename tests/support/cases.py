@@ -79,13 +79,13 @@ def two_axis_cases(columns: Sequence[Column], accepted: Sequence[Column], count:
     pairs = list(itertools.product(accepted, repeat=2))
     chosen = source.sample(pairs, min(count, len(pairs)))
     chosen += [(source.choice(columns), source.choice(columns)) for _ in range(count // 2)]
-    cases = [Case(pair, reverse) for pair in chosen for reverse in _orders(pair, source)]
+    cases = [Case((dp, tp), reverse) for dp, tp in chosen for reverse in _orders(dp, tp, source)]
     return list(dict.fromkeys(cases))
 
 
-def _orders(pair: tuple[Column, Column], source: random.Random) -> Iterable[tuple[bool, ...]]:
+def _orders(dp: Column, tp: Column, source: random.Random) -> Iterable[tuple[bool, ...]]:
     """Axis orders to try: as they come, all reversed, and sometimes one input alone reversed."""
-    twice = [first == second and first.startswith("S(") for first, second in zip(*pair, strict=True)]
+    twice = [first == second and first.startswith("S(") for first, second in zip(dp, tp, strict=True)]
     yield (False,) * len(twice)
     if any(twice):
         yield tuple(twice)

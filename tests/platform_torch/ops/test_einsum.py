@@ -34,8 +34,18 @@ def few(*shape: int) -> Input:
     return Input(shape, tokens=("R", "V", *dims, "P(sum)", "P(avg)"))
 
 
-def sample(equation: str, *inputs: Input, accepts: list[str], call: Any = einsum, two_axes: int = 15) -> Sample:
-    return Sample("einsum", call, list(inputs), [{"equation": equation}], accepts=accepts, two_axes=two_axes, label=equation)
+def sample(
+    equation: str, *inputs: Input, accepts: list[str], call: Any = einsum, two_axes: int = 15
+) -> Sample:
+    return Sample(
+        "einsum",
+        call,
+        list(inputs),
+        [{"equation": equation}],
+        accepts=accepts,
+        two_axes=two_axes,
+        label=equation,
+    )
 
 
 SAMPLES = [

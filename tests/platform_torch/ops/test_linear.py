@@ -28,10 +28,30 @@ WITH_BIAS = [
 ]  # fmt: skip
 SAMPLES = [
     Sample("linear", "F.linear", [few(2, 4, 2), few(4, 2), few(4)], accepts=WITH_BIAS, two_axes=80),
-    Sample("linear", "F.linear", [(2, 4, 2), (4, 2)], accepts=["S(1) R -> S(1)", "R S(0) -> S(2)", "S(2) S(1) -> P", "P R -> P"]),
-    Sample("linear", "F.linear", [few(2), few(4, 2), few(4)], accepts=["R S(0) S(0) -> S(0)", "S(0) S(1) R -> P"], two_axes=20),
-    Sample("linear", "F.linear", [few(4, 2), few(2)], accepts=["S(0) R -> S(0)", "S(1) S(0) -> P"], two_axes=20),
-    Sample("linear", by_keyword, [few(4, 2), few(4, 2), few(4)], accepts=["S(1) S(1) R -> P", "R R P -> P"], two_axes=20, label="keywords"),
+    Sample(
+        "linear",
+        "F.linear",
+        [(2, 4, 2), (4, 2)],
+        accepts=["S(1) R -> S(1)", "R S(0) -> S(2)", "S(2) S(1) -> P", "P R -> P"],
+    ),
+    Sample(
+        "linear",
+        "F.linear",
+        [few(2), few(4, 2), few(4)],
+        accepts=["R S(0) S(0) -> S(0)", "S(0) S(1) R -> P"],
+        two_axes=20,
+    ),
+    Sample(
+        "linear", "F.linear", [few(4, 2), few(2)], accepts=["S(0) R -> S(0)", "S(1) S(0) -> P"], two_axes=20
+    ),
+    Sample(
+        "linear",
+        by_keyword,
+        [few(4, 2), few(4, 2), few(4)],
+        accepts=["S(1) S(1) R -> P", "R R P -> P"],
+        two_axes=20,
+        label="keywords",
+    ),
 ]
 
 

@@ -29,6 +29,7 @@ class DistributedOp:
         algebra: How the operation relates to sums (`none`, or a word its family knows).
         plain_operands: Names of parameters that may be plain tensors of rank >= 1 (ids, targets): they count
             as Replicate.
+        takes_plain: Plain tensors are handed to `preprocess` as they are: they are a matter of the strategy.
         inplace: The operation writes into operand 0.
         view_like: The output is a view, a cast or a piece of operand 0: its varying view is the operation
             applied to the varying view of the operand.
@@ -45,6 +46,7 @@ class DistributedOp:
     signature: Signature | None = None
     algebra: str = "none"
     plain_operands: frozenset[str] = frozenset()
+    takes_plain: bool = False
     inplace: bool = False
     view_like: bool = False
     random: bool = False

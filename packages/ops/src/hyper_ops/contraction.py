@@ -5,9 +5,9 @@ On one mesh axis, for each letter that no factor has twice::
     a letter of the result     S wherever it stands, R elsewhere          -> S
     a letter that is summed    S in every factor that has it, R elsewhere -> P(sum), an addend enters once
 
-A product is linear in each factor, so that one Partial factor among Replicate ones gives a Partial result; an
-addend is Partial in the same way, or enters once (a Partial(avg) takes a Replicate one as it is). The product of
-Replicate factors enters once into a Partial(sum) addend: `product_once` says on which axes.
+A product is linear in each factor, so that one Partial factor among Replicate ones gives a Partial result;
+an addend is Partial in the same way, or enters once (a Partial(avg) takes a Replicate one as it is). The
+product of Replicate factors enters once into a Partial(sum) addend: `product_once` says on which axes.
 
 A size-1 dim that is repeated to the size of its letter is written `1` and is Replicate.
 """
@@ -87,8 +87,12 @@ def addend_letters(op_name: str, shape: tuple[int, ...], result: str, sizes: tup
         ValueError: If the addend cannot be broadcast to the result.
     """
     skipped = len(sizes) - len(shape)
-    if skipped < 0 or any(own not in (1, size) for own, size in zip(shape, sizes[max(skipped, 0) :], strict=False)):
-        raise ValueError(f"{op_name}: the shape {tuple(shape)} of the addend cannot be broadcast to {tuple(sizes)}")
+    if skipped < 0 or any(
+        own not in (1, size) for own, size in zip(shape, sizes[max(skipped, 0) :], strict=False)
+    ):
+        raise ValueError(
+            f"{op_name}: the shape {tuple(shape)} of the addend cannot be broadcast to {tuple(sizes)}"
+        )
     pairs = zip(shape, sizes[skipped:], result[skipped:], strict=True)
     return "".join(letter if own == size else "1" for own, size, letter in pairs)
 

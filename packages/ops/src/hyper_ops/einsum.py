@@ -1,9 +1,9 @@
 """einsum: any product of tensors written in letters.
 
-The rows follow from the letters (`contraction`): a letter of the result may be split wherever it stands, a letter that
-is summed gives Partial(sum), and the product is linear in each operand. A letter that stands twice in one operand (a
-diagonal) may not be split. The dims of an ellipsis are broadcast and get letters of their own; a dim of size 1 that is
-repeated is Replicate.
+The rows follow from the letters (`contraction`): a letter of the result may be split wherever it stands, a
+letter that is summed gives Partial(sum), and the product is linear in each operand. A letter that stands
+twice in one operand (a diagonal) may not be split. The dims of an ellipsis are broadcast and get letters of
+their own; a dim of size 1 that is repeated is Replicate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 from hyper_dispatch import Row, RowsOp, register_strategy, to_locals
-
 from hyper_ops.contraction import contraction_rows
 from hyper_ops.matmul import factors_of
 
@@ -22,6 +21,8 @@ from hyper_ops.matmul import factors_of
 @register_strategy("einsum")
 class Einsum(RowsOp):
     """cache_values: the layouts and the equation without ellipsis, `1` for a repeated dim."""
+
+    preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         equation, *operands = args
@@ -43,7 +44,7 @@ class Einsum(RowsOp):
 
 @lru_cache(maxsize=1024)
 def plain_equation(equation: str, shapes: tuple[tuple[int, ...], ...]) -> str:
-    """The equation with letters for the dims of an ellipsis, the result spelled out, and `1` for repeated dims.
+    """The equation with letters for an ellipsis, the result spelled out, and `1` for repeated dims.
 
     Args:
         equation: As the user wrote it: `"...ij, ...jk"`.

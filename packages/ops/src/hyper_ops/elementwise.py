@@ -1,12 +1,13 @@
 """Elementwise operations: unary, binary and ternary ones with broadcasting, their in-place forms, fills.
 
-On one mesh axis, for operands of one shape (a dim of size 1, or one that is not there, is Replicate instead)::
+On one mesh axis, for operands of one shape (a dim of size 1, or one that is not there, is Replicate
+instead)::
 
     S(d) S(d) ... -> S(d)
 
-and the rows over Partial that the operation's algebra allows (`partial_algebra`), among them `P + -> P` for a sum:
-what is added to a Partial(sum), tensor or number, enters once. A number, or the constant that `lerp` or
-`addcmul` imply, enters by value: as it is on coordinate 0, as zero on the others, in the same graph.
+and the rows over Partial that the operation's algebra allows (`partial_algebra`), among them `P + -> P` for
+a sum: what is added to a Partial(sum), tensor or number, enters once. A number, or the constant that `lerp`
+or `addcmul` imply, enters by value: as it is on coordinate 0, as zero on the others, in the same graph.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from hyper_dispatch.rows import match_row
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
 from hyper_layout import DeviceMesh, Layout
-
 from hyper_ops.broadcasting import broadcast_letters, letters_of, shard_rows
 from hyper_ops.partial_algebra import ALGEBRAS, TENSOR, Facts, kind_of, numbers_once, rows_for
 
@@ -32,10 +32,11 @@ class Elementwise(RowsOp):
     """One value of the result for each value of the (broadcast) operands.
 
     cache_values: the layouts, the letters of broadcast operands (empty where all have one shape), and where
-    an operand is Partial the kinds of all arguments, whether rows for max and min may be used, and the algebra.
+    an operand is Partial the kinds of all arguments, and whether rows for max and min may be used.
     """
 
     algebras: ClassVar[frozenset[str]] = ALGEBRAS
+    preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self.bind(args, kwargs)
@@ -64,28 +65,23 @@ class Elementwise(RowsOp):
         arguments = list(bound.values())
         kinds = "".join([TENSOR if hasattr(value, "_layout") else kind_of(value) for value in arguments])
         tensors = [value.to_local() for value in arguments if hasattr(value, "_layout")]
-        algebra = self.algebra
-        if algebra == "select" and platform.dtype_name(tensors[0]) != "b":
-            # `input.where(condition, other)`: the condition is the operand of booleans.
-            algebra = "select_method"
-            arguments[:2] = arguments[1::-1]
-        ungraded = floating = False
-        if any(op in _UNGRADED for layout in layouts_of(values) for op in layout.partial):
-            ungraded = not any(map(platform.tracks_gradient, tensors))
-            floating = all(map(platform.is_floating, tensors))
+        waiting = {op for layout in layouts_of(values) for op in layout.partial}
+        # Asked only where it decides: the answer is part of the cache key.
+        ungraded = bool(waiting.intersection(_UNGRADED)) and not any(map(platform.tracks_gradient, tensors))
+        floating = all(map(platform.is_floating, tensors))
         signature = self.signature
         assert signature is not None
         keywords = signature.canonical(kwargs)
         named = {name: value for name, value in keywords.items() if signature.keyword_only(name)}
         last = max([len(args), *(signature.names.index(name) + 1 for name in keywords if name not in named)])
         local_args, local_kwargs = to_locals(tuple(arguments[:last]), named)
-        return local_args, local_kwargs, [*values, kinds, ungraded, floating, algebra]
+        return local_args, local_kwargs, [*values, kinds, ungraded, floating]
 
     def rows(self, cache_values: Sequence[Any]) -> list[Row]:
         layouts = layouts_of(cache_values)
         letters, *facts = cache_values[len(layouts) :]
         rows = shard_rows(letters_of(letters, layouts), self.output_ndims(cache_values)[0])
-        return rows + [tensors for _, tensors in _partial_rows(facts)]
+        return rows + [tensors for _, tensors in _partial_rows(self.algebra, facts)]
 
     def output_ndims(self, cache_values: Sequence[Any]) -> tuple[int]:
         return (max(layout.ndim for layout in layouts_of(cache_values)),)
@@ -105,7 +101,7 @@ class Elementwise(RowsOp):
         mesh = layouts[0].mesh
         numbers: dict[int, list[int]] = {}
         constant: list[int] = []
-        rows = _partial_rows(facts)
+        rows = _partial_rows(self.algebra, facts)
         for axis in range(mesh.ndim):
             column = [axis_placement(layout, axis) for layout in layouts]
             for full, tensors in rows:
@@ -129,18 +125,23 @@ class Elementwise(RowsOp):
 
 
 # The row of an algebra in which a constant that no argument spells enters once.
-_IMPLIED_CONSTANT = {"lerp": "R R P(sum) -> P(sum)", "addcmul": "P(sum) R R -> P(sum)", "addcdiv": "P(sum) R R -> P(sum)"}
+_IMPLIED_CONSTANT = {
+    "lerp": "R R P(sum) -> P(sum)",
+    "addcmul": "P(sum) R R -> P(sum)",
+    "addcdiv": "P(sum) R R -> P(sum)",
+}
 
 
-def _partial_rows(facts: Sequence[Any]) -> list[tuple[Row, Row]]:
+def _partial_rows(algebra: str, facts: Sequence[Any]) -> list[tuple[Row, Row]]:
     """`(over all parameters, over the tensors)`; none without Partial operands."""
     if not facts:
         return []
-    kinds, ungraded, floating, algebra = facts
-    return rows_for(algebra, Facts(kinds, ungraded, floating))
+    return rows_for(algebra, Facts(*facts))
 
 
-def _enter_number(args: tuple[Any, ...], parameter: int, mesh: DeviceMesh, axes: Sequence[int]) -> tuple[Any, ...]:
+def _enter_number(
+    args: tuple[Any, ...], parameter: int, mesh: DeviceMesh, axes: Sequence[int]
+) -> tuple[Any, ...]:
     """The arguments with a number as it is on coordinate 0 of all axes, and as zero elsewhere."""
     if not any(mesh.get_local_rank(axis) for axis in axes):
         return args
@@ -149,7 +150,14 @@ def _enter_number(args: tuple[Any, ...], parameter: int, mesh: DeviceMesh, axes:
 
 
 def _with_constant(
-    algebra: str, inplace: bool, mesh: DeviceMesh, axes: Sequence[int], first: Any, second: Any, third: Any, value: Any = 1
+    algebra: str,
+    inplace: bool,
+    mesh: DeviceMesh,
+    axes: Sequence[int],
+    first: Any,
+    second: Any,
+    third: Any,
+    value: Any = 1,
 ) -> Any:
     """The operation with its implied constant entering once; its operands are varying views."""
     ops = get_platform().ops

@@ -20,7 +20,6 @@ from typing import Any
 from hyper_dispatch import Row, RowsOp, register_strategy, to_locals
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
-
 from hyper_ops.contraction import addend_letters, contraction_rows, product_once, result_sizes
 from hyper_ops.matmul import factors_of
 
@@ -28,6 +27,8 @@ from hyper_ops.matmul import factors_of
 @register_strategy("linear")
 class Linear(RowsOp):
     """cache_values: the layouts of x, weight and bias (None without one), equation, letters of the bias."""
+
+    preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         x, weight, bias = self.bind(args, kwargs).values()
@@ -80,6 +81,8 @@ def linear_equation(x: int, weight: int) -> str:
         ValueError: If x has no dim, or weight not one or two.
     """
     if not x or weight not in (1, 2):
-        raise ValueError(f"linear takes an input of at least one dim and a weight of one or two, got {x} and {weight}")
+        raise ValueError(
+            f"linear takes an input of at least one dim and a weight of one or two, got {x} and {weight}"
+        )
     batch, columns = "abcdefgh"[: x - 1], "n" if weight == 2 else ""
     return f"{batch}k,{columns}k->{batch}{columns}"

@@ -1,11 +1,11 @@
-"""Matrix products: matmul of every rank, mm, bmm, mv, dot, outer, and those with an addend (addmm, baddbmm ...).
+"""Matrix products: matmul of every rank, mm, bmm, mv, dot, outer, and those with an addend (addmm ...).
 
 The rows follow from the letters, `mk,kn->mn` (`contraction`)::
 
     S(m) R -> S(m)    R S(n) -> S(n)    S(k) S(k) -> P(sum)    P R -> P    R P -> P
 
-A batch dim of size 1 that is repeated is Replicate. An addend is split like the dims of the result it has, and
-enters a Partial result once.
+A batch dim of size 1 that is repeated is Replicate. An addend is split like the dims of the result it has,
+and enters a Partial result once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from hyper_dispatch import Row, RowsOp, register_strategy, to_locals
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
 from hyper_layout import Layout
-
 from hyper_ops.broadcasting import broadcast_letters
 from hyper_ops.contraction import addend_letters, contraction_rows, product_once, result_sizes
 
@@ -26,6 +25,8 @@ from hyper_ops.contraction import addend_letters, contraction_rows, product_once
 @register_strategy("matmul")
 class Matmul(RowsOp):
     """A product of two tensors. cache_values: their layouts and the equation."""
+
+    preprocess_is_pure = True
 
     def __init__(self, op_name: str, equation: str | None = None) -> None:
         """Make the strategy.
@@ -56,7 +57,9 @@ class Matmul(RowsOp):
 
 @register_strategy("addmm")
 class AddMatmul(RowsOp):
-    """`beta * input + alpha * product`, input broadcast. cache_values: layouts, equation, letters of the addend."""
+    """`beta * input + alpha * product`. cache_values: layouts, equation, letters of the addend."""
+
+    preprocess_is_pure = True
 
     def __init__(self, op_name: str, equation: str) -> None:
         """Make the strategy.
@@ -75,7 +78,9 @@ class AddMatmul(RowsOp):
         sizes = result_sizes(self._equation, [left.shape, right.shape])
         letters = addend_letters(self.op_name, tuple(addend.shape), self._equation.partition("->")[2], sizes)
         if self.inplace and tuple(addend.shape) != sizes:
-            raise ValueError(f"{self.op_name}: the target has shape {tuple(addend.shape)}, the result {sizes}")
+            raise ValueError(
+                f"{self.op_name}: the target has shape {tuple(addend.shape)}, the result {sizes}"
+            )
         local_args, local_kwargs = to_locals(args, kwargs)
         return local_args, local_kwargs, [*layouts, self._equation, letters]
 

@@ -1,12 +1,13 @@
 """How elementwise operations act on Partial operands: rows over all parameters of an operation.
 
-Column i of a row belongs to positional parameter i, whether a call passes a tensor or a number there: a number
-counts as Replicate, and one under `+` enters once like a tensor. `rows_for` picks the rows that a call can use and
-drops the columns of its numbers.
+Column i of a row belongs to positional parameter i, whether a call passes a tensor or a number there: a
+number counts as Replicate, and one under `+` enters once like a tensor. `rows_for` picks the rows that a
+call can use and drops the columns of its numbers.
 
-Sums and averages pass through what is linear. Maxima and minima pass through what is monotone *exactly*, NaN and
-infinities included: a Replicate tensor may hold infinities of the other sign, a factor 0 makes NaN of an infinity,
-integers wrap around; such rows are missing. They also carry no gradient, so that they exist only without one.
+Sums and averages pass through what is linear. Maxima and minima pass through what is monotone *exactly*,
+NaN and infinities included: a Replicate tensor may hold infinities of the other sign, a factor 0 makes NaN
+of an infinity, integers wrap around; such rows are missing. They also carry no gradient, so that they exist
+only without one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def kind_of(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, Real):
+        value = float(value)
         if value != value:
             return "n"
         if value in (float("inf"), float("-inf")):
@@ -46,7 +48,7 @@ class Facts:
 
     Attributes:
         kinds: One character per parameter: `T` or as `kind_of` says.
-        ungraded: Whether no gradient is needed.
+        ungraded: Whether no gradient is needed (False is always safe).
         floating: Whether every tensor is floating.
     """
 
@@ -104,7 +106,14 @@ def _sums(facts: Facts) -> list[str]:
     """`input + alpha * other`."""
     if facts.kinds[2] not in "+-0":
         return []
-    return ["P P -> P", "P(avg) P(avg) -> P(avg)", "P + -> P", "+ P -> P", "P(avg) R -> P(avg)", "R P(avg) -> P(avg)"]
+    return [
+        "P P -> P",
+        "P(avg) P(avg) -> P(avg)",
+        "P + -> P",
+        "+ P -> P",
+        "P(avg) R -> P(avg)",
+        "R P(avg) -> P(avg)",
+    ]
 
 
 def _additive(facts: Facts) -> list[str]:
@@ -161,23 +170,11 @@ def _select(facts: Facts) -> list[str]:
     return rows
 
 
-def _reordered(rows: list[str], order: tuple[int, ...]) -> list[str]:
-    made = []
-    for text in rows:
-        inputs, _, output = text.partition(" -> ")
-        columns = inputs.split()
-        made.append(" ".join([*(columns[i] for i in order), "->", output]))
-    return made
-
-
-def _select_method(facts: Facts) -> list[str]:
-    """`input.where(condition, other)`."""
-    return _reordered(_select(facts), (1, 0, 2))
-
-
 def _masked(facts: Facts) -> list[str]:
     """`masked_fill(input, mask, value)`."""
-    return _reordered(_select(facts), (1, 0, 2))
+    # As `where`, with the first two parameters swapped.
+    swapped = [text.split(maxsplit=2) for text in _select(facts)]
+    return [f"{branch} {mask} {rest}" for mask, branch, rest in swapped]
 
 
 def _monotone(facts: Facts) -> list[str]:
@@ -189,7 +186,10 @@ def _monotone(facts: Facts) -> list[str]:
 def _maximum(facts: Facts) -> list[str]:
     if not facts.ungraded:
         return []
-    return ["P(max) P(max) -> P(max)", *(f"{pair} -> {op}" for op in ("P(max)", "P(min)") for pair in (f"{op} R", f"R {op}"))]
+    return [
+        "P(max) P(max) -> P(max)",
+        *(f"{pair} -> {op}" for op in ("P(max)", "P(min)") for pair in (f"{op} R", f"R {op}")),
+    ]
 
 
 def _minimum(facts: Facts) -> list[str]:
@@ -199,7 +199,13 @@ def _minimum(facts: Facts) -> list[str]:
 def _lerp(facts: Facts) -> list[str]:
     """`input + weight * (end - input)`: linear in input and end together, affine in weight."""
     rows = ["P P R -> P", "P + R -> P", "+ P R -> P", "R R P -> P"]
-    return rows + ["P(avg) P(avg) R -> P(avg)", "P(avg) R R -> P(avg)", "R P(avg) R -> P(avg)", "R R P(avg) -> P(avg)"]
+    return [
+        *rows,
+        "P(avg) P(avg) R -> P(avg)",
+        "P(avg) R R -> P(avg)",
+        "R P(avg) R -> P(avg)",
+        "R R P(avg) -> P(avg)",
+    ]
 
 
 def _addcmul(facts: Facts) -> list[str]:
@@ -208,7 +214,7 @@ def _addcmul(facts: Facts) -> list[str]:
         return []
     rows = ["P P R -> P", "P R P -> P", "+ P R -> P", "+ R P -> P", "P R R -> P"]
     rows += ["P(avg) P(avg) R -> P(avg)", "P(avg) R P(avg) -> P(avg)", "P(avg) R R -> P(avg)"]
-    return rows + ["R P(avg) R -> P(avg)", "R R P(avg) -> P(avg)"]
+    return [*rows, "R P(avg) R -> P(avg)", "R R P(avg) -> P(avg)"]
 
 
 def _addcdiv(facts: Facts) -> list[str]:
@@ -216,13 +222,19 @@ def _addcdiv(facts: Facts) -> list[str]:
     if not facts.finite(3):
         return []
     rows = ["P P R -> P", "+ P R -> P", "P R R -> P"]
-    return rows + ["P(avg) P(avg) R -> P(avg)", "R P(avg) R -> P(avg)", "P(avg) R R -> P(avg)"]
+    return [*rows, "P(avg) P(avg) R -> P(avg)", "R P(avg) R -> P(avg)", "P(avg) R R -> P(avg)"]
 
 
 def _fill(facts: Facts) -> list[str]:
-    """`fill_(input, value)`: the target waits for a sum, average, maximum or minimum of the value."""
-    rows = ["P + -> P", "P P -> P", "P(avg) R -> P(avg)", "P(avg) P(avg) -> P(avg)"]
-    return rows + (["P(max) R -> P(max)", "P(min) R -> P(min)"] if facts.ungraded else [])
+    """`fill_(input, value)` and `copy_`: the target waits for the reduction of the value."""
+    rows = ["P + -> P", "P(avg) R -> P(avg)"]
+    if facts.floating:
+        rows += ["P P -> P", "P(avg) P(avg) -> P(avg)"]
+    if facts.ungraded:
+        rows += [f"{op} R -> {op}" for op in ("P(max)", "P(min)")]
+    if facts.exact:
+        rows += [f"{op} {op} -> {op}" for op in ("P(max)", "P(min)", "P(prod)")]
+    return rows
 
 
 def _zero(facts: Facts) -> list[str]:
@@ -238,7 +250,6 @@ _RULES: Final[dict[str, Callable[[Facts], list[str]]]] = {
     "product": _product,
     "quotient": _quotient,
     "select": _select,
-    "select_method": _select_method,
     "masked": _masked,
     "monotone": _monotone,
     "maximum": _maximum,
