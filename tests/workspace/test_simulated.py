@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyper_dtensor import distribute_parameter, distribute_tensor, init_device_mesh
+from hyper_layout import Placement, Replicate, Shard
 from tests.support import simulated as sim
 from tests.support.simulated import functional as F
-from tests.support.simulated import ops, tape
+from tests.support.simulated import local_rules, ops, tape
+
+R, S0, S1 = Replicate(), Shard(0), Shard(1)
 
 
 def values(*shape: int, seed: int = 0) -> Any:
@@ -275,3 +279,64 @@ def test_modules() -> None:
     before.remove()
     assert not model.before_hooks
     assert F.linear(ops.tensor(values(2, 4)), model.get_submodule("1").weight).shape == (2, 3)
+
+
+@pytest.mark.parametrize("rows", [S0, S1, R], ids=str)
+@pytest.mark.parametrize("rules", ["local rules", "hyper_dispatch"])
+def test_distributed_modules_compute_what_plain_ones_do(
+    rows: Placement, rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without hyper_dispatch a few local rules serve the tests of hyper_tensor_parallel."""
+    if rules == "local rules":
+        monkeypatch.setattr(F, "_run", lambda: local_rules.run)
+    else:
+        pytest.importorskip("hyper_ops")
+    layouts = {"0.weight": rows, "1.weight": S0, "1.bias": S0, "2.weight": S1, "2.bias": R}
+
+    def model() -> sim.SimSequential:
+        return sim.SimSequential(
+            sim.SimEmbedding(6, 4), sim.SimLinear(4, 8, seed=1), sim.SimLinear(8, 4, seed=2)
+        )
+
+    def body() -> None:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        plain, distributed = model(), model()
+        for name, placement in layouts.items():
+            module, parameter = name.split(".")
+            distribute_parameter(distributed.get_submodule(module), parameter, mesh, [placement])
+        ids = ops.tensor([[0, 5, 3]])
+        expected = plain.get_submodule("2")(F.tanh(plain.get_submodule("1")(plain.get_submodule("0")(ids))))
+        hidden = distributed.get_submodule("0")(ids).redistribute([R])
+        hidden = F.tanh(distributed.get_submodule("1")(hidden))
+        actual = distributed.get_submodule("2")(hidden).redistribute([R]).to_local()
+        np.testing.assert_allclose(actual.array, expected.array)
+        (expected * expected).sum().backward()
+        (actual * actual).sum().backward()
+        reference = dict(plain.named_parameters())
+        for name, parameter in distributed.named_parameters():
+            np.testing.assert_allclose(parameter.grad.full_tensor().array, reference[name].grad.array)
+
+    sim.run_ranks(2, body)
+
+
+def test_operators_and_methods_of_distributed_tensors() -> None:
+    pytest.importorskip("hyper_ops")
+
+    def body() -> None:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        a, b = values(4, 6), values(4, 6, seed=1)
+        x, y = (distribute_tensor(ops.tensor(v), mesh, [S0]) for v in (a, b))
+        for actual, expected in (
+            (x + y, a + b),
+            (2.0 - x, 2.0 - a),
+            (1.0 / (x * x + 1.0), 1.0 / (a * a + 1.0)),
+            (-x, -a),
+            (x.exp().sum(), np.exp(a).sum()),
+            (F.cat([x, y], 1), np.concatenate([a, b], 1)),
+            (x.transpose(0, 1), a.T),
+            (x[:, 1:3], a[:, 1:3]),
+        ):
+            assert isinstance(actual, sim.SimDTensor)
+            np.testing.assert_allclose(actual.full_tensor().array, expected)
+
+    sim.run_ranks(2, body)

@@ -155,6 +155,11 @@ def sqrt(input: T) -> T:
     return _unary("sqrt", input, np.sqrt(input.array), lambda: div(0.5, sqrt(input)))
 
 
+def square(input: T) -> T:
+    """``input * input``."""
+    return mul(input, input)
+
+
 def rsqrt(input: T) -> T:
     """One over the square root."""
     return div(1.0, sqrt(input))
@@ -344,6 +349,16 @@ def _reduce_extremum(function: Any, input: T, dim: Dims, keepdim: bool) -> T:
     )
 
 
+def any(input: T, dim: Dims = None, keepdim: bool = False) -> T:
+    """Whether any is true."""
+    return T(np.any(input.array, axis=_dims(dim, input.ndim), keepdims=keepdim))
+
+
+def all(input: T, dim: Dims = None, keepdim: bool = False) -> T:
+    """Whether all are true."""
+    return T(np.all(input.array, axis=_dims(dim, input.ndim), keepdims=keepdim))
+
+
 def argmax(input: T, dim: int | None = None, keepdim: bool = False) -> T:
     """Index of the first maximum."""
     return T(np.argmax(input.array, axis=dim, keepdims=keepdim))
@@ -526,11 +541,29 @@ def gather(input: T, dim: int, index: T) -> T:
     return getitem(input, tuple(T(entry) for entry in grid))
 
 
-def embedding(input: T, weight: T) -> T:
-    """Rows of ``weight`` picked by the ids ``input``."""
+def index_select(input: T, dim: int, index: T) -> T:
+    """Entries of ``dim`` picked by a vector."""
+    return getitem(input, (*(slice(None),) * (dim % input.ndim), index))
+
+
+def embedding(
+    input: T,
+    weight: T,
+    padding_idx: int | None = None,
+    max_norm: Any = None,
+    norm_type: Any = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> T:
+    """Rows of ``weight`` picked by the ids ``input``; the row ``padding_idx`` gets no gradient."""
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise NotImplementedError("embedding knows padding_idx only here")
     if input.array.size and not 0 <= input.array.min() <= input.array.max() < weight.shape[0]:
         raise IndexError("index out of range in embedding")
-    return getitem(weight, input)
+    rows = getitem(weight, input)
+    if padding_idx is None:
+        return rows
+    return where(unsqueeze(eq(input, padding_idx), -1), detach(rows), rows)
 
 
 def nll_loss(input: T, target: T, reduction: str = "mean") -> T:
@@ -560,6 +593,11 @@ def ones(*shape: Any, dtype: Any = float64) -> T:
 def arange(*bounds: Any, dtype: Any = None) -> T:
     """Numbers from start to end."""
     return T(np.arange(*bounds, dtype=dtype))
+
+
+def full(shape: Sequence[int], fill_value: Any, dtype: Any = float64) -> T:
+    """A filled tensor."""
+    return T(np.full(tuple(shape), fill_value, dtype))
 
 
 def full_like(input: T, fill_value: Any, dtype: Any = None) -> T:
@@ -653,11 +691,11 @@ def setitem(input: T, index: Any, value: Any) -> None:
 
 
 _METHODS = """
-    add sub mul div pow neg exp log sqrt rsqrt tanh sigmoid silu relu abs clamp masked_fill maximum minimum
+    add sub mul div pow neg exp log sqrt square rsqrt tanh sigmoid silu relu abs clamp masked_fill maximum minimum
     eq ne lt le gt ge logical_and logical_or logical_not isnan to type_as
-    matmul mm bmm sum mean amax amin argmax log_softmax softmax
+    matmul mm bmm sum mean amax amin any all argmax log_softmax softmax
     reshape view flatten permute transpose t expand unsqueeze squeeze narrow select clone contiguous detach
-    split chunk unbind gather add_ sub_ mul_ fill_ zero_ copy_
+    split chunk unbind gather index_select add_ sub_ mul_ fill_ zero_ copy_
 """
 METHODS = frozenset(_METHODS.split())
 """The functions that are methods of ``SimTensor`` too."""

@@ -182,6 +182,10 @@ class SimulatedPlatform:
         """Whether there is no data."""
         return x.is_meta
 
+    def shares_memory(self, x: SimTensor, y: SimTensor) -> bool:
+        """Whether both are views of one array."""
+        return np.shares_memory(x.array, y.array)
+
     def is_floating(self, x: SimTensor) -> bool:
         """Whether the dtype is floating."""
         return x.dtype.kind == "f"

@@ -278,6 +278,9 @@ class SimTensor:
     def __and__(self, other: Any) -> Any:
         return _apply("logical_and", self, other)
 
+    def __or__(self, other: Any) -> Any:
+        return _apply("logical_or", self, other)
+
     def __invert__(self) -> Any:
         return _apply("logical_not", self)
 

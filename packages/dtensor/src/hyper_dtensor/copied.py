@@ -37,9 +37,9 @@ def check_current(t: DTensor) -> None:
     known = t._copy_of
     if known is not None and get_platform().version(known[0]) != known[1]:
         raise LayoutError(
-            f"this tensor ({t._spec.layout.notation}) was taken from a split dim of another, as a copy, and that "
-            "was written in place since: on a single device it would show the new values. Take it again after "
-            "the write, or .clone() it before"
+            f"this tensor ({t._spec.layout.notation}) was taken from a split dim of another, as a copy, and "
+            "that was written in place since: on a single device it would show the new values. Take it again "
+            "after the write, or .clone() it before"
         )
 
 
@@ -50,7 +50,7 @@ def refuse_write(t: DTensor, op_name: str) -> None:
         LayoutError: Always; names the cures.
     """
     raise LayoutError(
-        f"{op_name} writes in place into a tensor ({t._spec.layout.notation}) that was taken from a split dim "
-        "of another: it is a copy, and the write would not reach that tensor as it does on a single device. "
-        "Write through the index instead (x[i] = value), or .clone() it first if x is not meant"
+        f"{op_name} writes in place into a tensor ({t._spec.layout.notation}) that was taken from a split "
+        "dim of another: it is a copy, and the write would not reach that tensor as it does on a single "
+        "device. Write through the index instead (x[i] = value), or .clone() it first if x is not meant"
     )
