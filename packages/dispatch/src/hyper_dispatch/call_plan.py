@@ -15,7 +15,7 @@ from hyper_dispatch.record import Record
 from hyper_dtensor import DTensor, Platform, Spec
 from hyper_dtensor.gradients import check_tracked
 
-Args = tuple[Any, ...]
+Args = Sequence[Any]
 Kwargs = dict[str, Any]
 
 
@@ -38,7 +38,8 @@ class CallPlan:
         args: Positional arguments; what stands in the places of local tensors is not used.
         kwargs: Keyword arguments, likewise.
         slots: `(position, operand)` of the local tensors that are positional arguments themselves.
-        others: `(place, operand)` of all other local tensors.
+        lists: `(position, list, tuple or not, ((index, operand), ...))` of lists with local tensors.
+        named: `(place, operand)` of the local tensors among the keyword arguments.
         entrances: The operands that do not enter as their bare local, in calls of this form.
         spec: Layout and gradient state of the output, if there is exactly one and it is simply wrapped.
         known_shape: `(local, global)` shape of that output once it was seen, else None twice.
@@ -58,7 +59,8 @@ class CallPlan:
         "is_simple",
         "known_shape",
         "kwargs",
-        "others",
+        "lists",
+        "named",
         "record",
         "slots",
         "source",
@@ -85,7 +87,8 @@ class CallPlan:
         blank, self.kwargs = replaced(_own(tuple(args)), _own(kwargs), [(place, None) for place, _ in passed])
         self.args = list(blank)
         self.slots = tuple((place.key, number) for place, number in passed if _is_positional(place))
-        self.others = tuple((place, number) for place, number in passed if not _is_positional(place))
+        self.lists = tuple(_lists(self.args, passed))
+        self.named = tuple((place, number) for place, number in passed if place.by_keyword)
         # A view matters to the gradient alone, a value that enters once matters always.
         self.entrances = tuple(
             entrance
@@ -101,8 +104,7 @@ class CallPlan:
         self.source = places[0] if record.derives and grad_enabled and needs[0] else None
 
         self.is_simple = not (
-            self.others
-            or self.untracked
+            self.untracked
             or self.source is not None
             or record.draws is not None
             or record.writes
@@ -112,10 +114,32 @@ class CallPlan:
         self.is_direct = self.slots == in_order and len(self.args) == len(operands) and not self.kwargs
 
     def fill(self, locals_: Sequence[Any]) -> tuple[Args, Kwargs]:
-        """The arguments of a call with these local tensors, where they are not all positional."""
-        changes = [(Place(False, position, -1), locals_[number]) for position, number in self.slots]
-        changes += [(place, locals_[number]) for place, number in self.others]
-        return replaced(self.args, self.kwargs, changes)
+        """The arguments of a call with these local tensors."""
+        args = self.args.copy()
+        for position, number in self.slots:
+            args[position] = locals_[number]
+        for position, items, is_tuple, places in self.lists:
+            filled = items.copy()
+            for index, number in places:
+                filled[index] = locals_[number]
+            args[position] = tuple(filled) if is_tuple else filled
+        if self.named:
+            _, kwargs = replaced((), self.kwargs, [(place, locals_[number]) for place, number in self.named])
+            return args, kwargs
+        return args, self.kwargs
+
+
+def _lists(
+    args: Sequence[Any], passed: Sequence[tuple[Place, int]]
+) -> Iterator[tuple[int, list[Any], bool, tuple[tuple[int, int], ...]]]:
+    for position, value in enumerate(args):
+        places = tuple(
+            (place.item, number)
+            for place, number in passed
+            if not place.by_keyword and place.item >= 0 and place.key == position
+        )
+        if places:
+            yield position, list(value), isinstance(value, tuple), places
 
 
 def _own(value: Any) -> Any:
@@ -176,32 +200,61 @@ def replaced(
     return tuple(new_args), new_kwargs
 
 
+_BOUNDS: Final = frozenset({int, type(None)})
+
 NO_FORM: Final = object()
 """In place of the form of an argument: calls with it are not planned ahead."""
 
 
 def form_of(platform: Platform, value: Any) -> Any:
-    """The form of an argument: equal exactly for arguments that are planned alike; it may be `NO_FORM`.
-
-    Distributed tensors count by spec, shape, dtype and need of a gradient; values with their types.
-    """
+    """The form of a static argument: equal exactly for values of one type that are the same, or `NO_FORM`."""
     kind = value.__class__
-    if isinstance(value, DTensor):
-        local = value._local
-        return value._spec, value._shape, local.dtype, local.requires_grad
     if kind is float:
         # 0.0 equals -0.0, and a strategy may tell them apart.
         return (kind, value) if value else NO_FORM
     if kind is list or kind is tuple:
-        items = tuple([form_of(platform, item) for item in value])
-        return NO_FORM if any(item is NO_FORM for item in items) else (kind, items)
+        found = tuple([form_of(platform, item) for item in value])
+        return NO_FORM if NO_FORM in found else (kind, found)
     if kind is slice:
         bounds = (value.start, value.stop, value.step)
-        # A bound that is a tensor counts by its value.
-        return (kind, bounds) if all(bound is None or bound.__class__ is int for bound in bounds) else NO_FORM
-    if kind not in ATOMS and (platform.is_tensor(value) or not is_atom(value)):
+        return (kind, bounds) if _BOUNDS.issuperset(map(type, bounds)) else NO_FORM
+    if kind not in ATOMS and (isinstance(value, DTensor) or platform.is_tensor(value) or not is_atom(value)):
         return NO_FORM
     return kind, value
+
+
+def visit(
+    platform: Platform,
+    value: Any,
+    form: list[Any],
+    operands: list[DTensor],
+    locals_: list[Any],
+    grad: bool,
+) -> None:
+    """Add an argument to the form of a call, and its distributed tensors to the operands.
+
+    Distributed tensors count by spec, shape, dtype and need of a gradient. One level of lists is looked into.
+
+    Raises:
+        RuntimeError: For an untracked one where gradients are on.
+    """
+    kind = value.__class__
+    if kind is list or kind is tuple:
+        form += (kind, len(value))
+    else:
+        value = (value,)
+    for item in value:
+        if isinstance(item, DTensor):
+            local = item._local
+            form += (item._spec, item._shape, local.dtype, local.requires_grad)
+            operands.append(item)
+            locals_.append(local)
+            if grad and item._untracked:
+                check_tracked(item)
+        elif item.__class__ in ATOMS:
+            form += (item.__class__, item)
+        else:
+            form.append(form_of(platform, item))
 
 
 def can_be_kept(platform: Platform, form: Sequence[Any], plan: CallPlan) -> bool:
@@ -224,17 +277,3 @@ def flat(args: Args, kwargs: Kwargs) -> Iterator[Any]:
     """All arguments of a call, lists item by item."""
     for value in (*args, *kwargs.values()):
         yield from items(value)
-
-
-def collect(value: Any, operands: list[DTensor], locals_: list[Any], grad: bool) -> None:
-    """Add the distributed tensors of an argument, and their locals.
-
-    Raises:
-        RuntimeError: For an untracked one where gradients are on.
-    """
-    for item in items(value):
-        if isinstance(item, DTensor):
-            operands.append(item)
-            locals_.append(item._local)
-            if grad and item._untracked:
-                check_tracked(item)

@@ -13,7 +13,7 @@ from typing import Any
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
-from hyper_dispatch.call_plan import CallPlan, Place, can_be_kept, collect, flat, form_of, items, replaced
+from hyper_dispatch.call_plan import CallPlan, Place, can_be_kept, flat, items, replaced, visit
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
 from hyper_dispatch.outputs import set_specs, wrap_outputs
@@ -95,16 +95,18 @@ class OpDispatcher:
             elif value.__class__ in ATOMS:
                 form += (value.__class__, value)
             else:
-                form.append(form_of(platform, value))
-                collect(value, operands, locals_, grad)
+                visit(platform, value, form, operands, locals_, grad)
         if kwargs:
             if "out" in kwargs:
                 rest = {name: value for name, value in kwargs.items() if name != "out"}
                 return self.dispatch(op_name, func, args, rest, kwargs["out"])
             positional = len(operands)
             for name, value in kwargs.items():
-                form += (name, form_of(platform, value))
-                collect(value, operands, locals_, grad)
+                form.append(name)
+                if value.__class__ in ATOMS:
+                    form += (value.__class__, value)
+                else:
+                    visit(platform, value, form, operands, locals_, grad)
             if len(operands) - positional > 1 and op.signature is not None:
                 # Operands count in the order of their parameters, however the call orders its keywords.
                 order = op.signature.keyword_order(list(kwargs))
@@ -116,7 +118,7 @@ class OpDispatcher:
         plan = table.plans.get(key)
         if plan is not None:
             table.hits += 1
-        elif any(map(platform.is_tensor, flat(args, kwargs))):
+        elif not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
             mesh = operands[0].device_mesh if operands else None
             args, kwargs = admit_plain(platform, op, op_name, mesh, args, kwargs)
             return self.dispatch(op_name, func, args, kwargs, out)
@@ -134,10 +136,8 @@ class OpDispatcher:
         if plan.is_direct:
             output = plan.impl(*locals_)
         else:
-            local_args = plan.args.copy()
-            for position, number in plan.slots:
-                local_args[position] = locals_[number]
-            output = plan.impl(*local_args, **plan.kwargs)
+            local_args, local_kwargs = plan.fill(locals_)
+            output = plan.impl(*local_args, **local_kwargs)
         local_shape, shape = plan.known_shape
         spec = plan.spec
         if spec is not None and shape is not None and output.shape == local_shape:
@@ -218,7 +218,9 @@ def _run(
     result = _wrap(platform, plan, output)
     if record.copied:
         for item in items(result):
-            if isinstance(item, DTensor) and item._spec.copied:
+            if isinstance(item, DTensor) and (
+                item._spec.copied or platform.shares_memory(item._local, operands[0]._local)
+            ):
                 mark_copied(item, operands[0])
     if plan.source is not None:
         _derive_origins(plan.impl, plan.source, operands[0], result, local_args, local_kwargs)

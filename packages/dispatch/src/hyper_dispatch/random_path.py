@@ -14,7 +14,7 @@ def run_random(
     platform: Platform,
     layout: Layout,
     impl: Callable[..., Any],
-    args: tuple[Any, ...],
+    args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
     """Run `impl` on a generator of its own.

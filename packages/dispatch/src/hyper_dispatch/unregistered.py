@@ -17,7 +17,7 @@ from hyper_dispatch.outputs import rebuilt
 from hyper_dispatch.refusal import describe, describe_operands, two_meshes
 from hyper_dispatch.registry import ENTRY_POINT_GROUP, YAML_DIR_VARIABLE, op_names
 from hyper_dtensor import DTensor, Platform, Spec, wrap
-from hyper_dtensor.copied import check_current, refuse_write
+from hyper_dtensor.copied import check_current, mark_copied, refuse_write
 from hyper_dtensor.gradients import check_tracked, enter
 from hyper_layout import DeviceMesh, Layout, Replicate
 
@@ -94,7 +94,9 @@ def _wrap(output: Any, platform: Platform, mesh: DeviceMesh, varies: int, operan
         if output is operand._local:
             return operand  # written in place, or handed through
     layout = Layout(mesh, (Replicate(),) * mesh.ndim, len(output.shape))
-    return wrap(output, Spec.of(layout, varies))
+    result = wrap(output, Spec.of(layout, varies))
+    copied = operands[0]._spec.copied and platform.shares_memory(output, operands[0]._local)
+    return mark_copied(result, operands[0]) if copied else result
 
 
 def _refusal(op_name: str, why: str, operands: str) -> NotImplementedError:
