@@ -32,6 +32,7 @@ class View(DistributedOp):
     """
 
     view_like = True
+    preprocess_is_pure = True
 
     def __init__(self, op_name: str, form: str = "shape", local: str = "reshape") -> None:
         """Serve one operation.
