@@ -96,3 +96,58 @@ def test_on_one_axis(sample: Sample, ranks2: RankPool) -> None:
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_on_two_axes(sample: Sample, ranks4: RankPool) -> None:
     brute_force(ranks4, sample)
+
+
+# -- as optimizers use them ---------------------------------------------------------------------------------
+SHAPES = {"split": (4, 2), "columns": (2, 4), "whole": (3,), "plain": (2, 3), "plain vector": (5,)}
+
+
+def train(kind: str, options: dict[str, Any], clip: dict[str, Any]) -> float:
+    """Three steps on plain and distributed parameters; the largest difference to plain ones alone."""
+    import torch
+
+    from hyper_dtensor import distribute_tensor, init_device_mesh
+    from hyper_layout import Replicate, Shard
+
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    placements = {"split": Shard(0), "columns": Shard(1), "whole": Replicate()}
+    generator = torch.Generator().manual_seed(3)
+    values = {name: torch.randn(s, generator=generator, dtype=torch.float64) for name, s in SHAPES.items()}
+    slopes = {name: torch.randn(s, generator=generator, dtype=torch.float64) for name, s in SHAPES.items()}
+    single = {name: value.clone().requires_grad_() for name, value in values.items()}
+    mixed, slope = {}, dict(slopes)
+    for name, value in values.items():
+        if name in placements:
+            mixed[name] = distribute_tensor(value.clone(), mesh, [placements[name]]).requires_grad_()
+            slope[name] = distribute_tensor(slopes[name], mesh, [placements[name]])
+        else:
+            mixed[name] = value.clone().requires_grad_()
+    make = getattr(torch.optim, kind)
+    optimizers = [make(list(parameters.values()), **options) for parameters in (single, mixed)]
+    for step in range(3):
+        for parameters, factors, optimizer in zip((single, mixed), (slopes, slope), optimizers, strict=True):
+            optimizer.zero_grad()
+            for name, parameter in parameters.items():
+                ((parameter * factors[name]).sin() * (step + 1.0)).sum().backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(list(parameters.values()), 0.7, **clip)
+            optimizer.step()
+    wholes = {name: p.full_tensor() if name in placements else p for name, p in mixed.items()}
+    return max((wholes[name] - single[name]).abs().max().item() for name in SHAPES)
+
+
+@pytest.mark.parametrize(
+    "clip", [{}, {"foreach": True}, {"foreach": True, "norm_type": float("inf")}], ids=str
+)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+        ("Adam", {"lr": 0.1, "amsgrad": True, "weight_decay": 0.01}),
+        ("AdamW", {"lr": 0.1, "maximize": True}),
+    ],
+)
+def test_optimizers_on_mixed_lists(
+    kind: str, options: dict[str, Any], clip: dict[str, Any], ranks2: RankPool
+) -> None:
+    assert max(ranks2.run(train, kind, {**options, "foreach": True}, clip)) < 1e-12

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hyper_dispatch import DistributedOp, Effects, register_strategy, to_locals
+from hyper_dispatch import NO_EFFECTS, DistributedOp, Effects, register_strategy, to_locals
 from hyper_dispatch.distributed_op import InferResult
 from hyper_dtensor import get_platform
 from hyper_layout import Layout, LayoutError
@@ -42,7 +42,7 @@ class Same(DistributedOp):
 
     def infer_layout(self, cache_values: Sequence[Any]) -> InferResult:
         layout: Layout = cache_values[0]
-        return (layout,), Effects(invariant=layout.replicate_axes) if self._leaf else None
+        return (layout,), Effects(invariant=layout.replicate_axes) if self._leaf else NO_EFFECTS
 
 
 @register_strategy("cast")
@@ -79,7 +79,7 @@ class Cast(DistributedOp):
                 f"{self.op_name} of a Partial tensor passes the summands on between floating dtypes only; "
                 "reduce it first"
             )
-        return (layout,), None
+        return (layout,), NO_EFFECTS
 
     def views(self, cache_values: Sequence[Any]) -> bool:
         # Between floating dtypes gradients flow, and the varying view is the cast of the source's (rule 4).
