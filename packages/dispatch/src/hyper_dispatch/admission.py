@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hyper_dispatch.distributed_op import DistributedOp
@@ -47,6 +48,22 @@ def admit_plain(
         return replicated(platform, value, mesh) if platform.is_tensor(value) else value
 
     return tuple(map(admit, args)), {name: admit(value) for name, value in kwargs.items()}
+
+
+def writes_alike(
+    platform: Platform, op: DistributedOp, operands: Sequence[DTensor], args: tuple[Any, ...]
+) -> bool:
+    """Whether a call writes what every rank holds whole into a plain tensor.
+
+    It is then a matter of the locals, as with a number in the place of the operands (gradient clipping
+    scales plain gradients by a distributed coefficient).
+    """
+    return (
+        op.inplace
+        and bool(operands and args)
+        and platform.is_tensor(args[0])
+        and all(t.layout.is_replicated and not platform.tracks_gradient(t._local) for t in operands)
+    )
 
 
 def replicated(platform: Platform, local: Any, mesh: DeviceMesh) -> DTensor:
