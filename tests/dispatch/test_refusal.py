@@ -176,6 +176,10 @@ def test_a_plain_target_is_not_written(dispatcher: OpDispatcher) -> None:
             "plus_ would write a distributed result into the plain tensor 'input'; use the out-of-place form, "
             "or wrap the tensor with DTensor.from_local first"
         )
+    # A whole 0-d tensor is a number: the plain tensor is the same afterwards on all ranks.
+    target = sim.tensor([1.0, 2.0])
+    assert caller(dispatcher, "plus_", ops.add_)(target, tensor([R, R])) is target
+    assert "would write" in message(caller(dispatcher, "plus_", ops.add_), target, tensor([R, P]))
 
 
 def test_tensors_deep_in_lists_are_not_found(multiply: Callable[..., Any]) -> None:

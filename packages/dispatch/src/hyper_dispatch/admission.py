@@ -50,19 +50,22 @@ def admit_plain(
     return tuple(map(admit, args)), {name: admit(value) for name, value in kwargs.items()}
 
 
-def writes_alike(
+def writes_number(
     platform: Platform, op: DistributedOp, operands: Sequence[DTensor], args: tuple[Any, ...]
 ) -> bool:
-    """Whether a call writes what every rank holds whole into a plain tensor.
+    """Whether a call writes into a plain tensor with nothing distributed but 0-d tensors that are whole.
 
-    It is then a matter of the locals, as with a number in the place of the operands (gradient clipping
-    scales plain gradients by a distributed coefficient).
+    It is then a matter of the locals, as it would be with numbers in their place (gradient clipping scales
+    plain gradients by a distributed coefficient).
     """
     return (
         op.inplace
         and bool(operands and args)
         and platform.is_tensor(args[0])
-        and all(t.layout.is_replicated and not platform.tracks_gradient(t._local) for t in operands)
+        and all(
+            not t.shape and t.layout.is_replicated and not platform.tracks_gradient(t._local)
+            for t in operands
+        )
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hyper_dispatch import registry
-from hyper_dispatch.admission import admit_plain
+from hyper_dispatch.admission import admit_plain, writes_number
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
 from hyper_dispatch.call_plan import CallPlan, Place, can_be_kept, flat, items, replaced, visit
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
@@ -87,7 +87,8 @@ class OpDispatcher:
         for value in args:
             if isinstance(value, DTensor):
                 local = value._local
-                form += (value._spec, value._shape, local.dtype, local.requires_grad)
+                needs = local.requires_grad or (not grad and value._untracked)
+                form += (value._spec, value._shape, local.dtype, needs)
                 operands.append(value)
                 locals_.append(local)
                 if grad and value._untracked:
@@ -119,6 +120,8 @@ class OpDispatcher:
         if plan is not None:
             table.hits += 1
         elif not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
+            if writes_number(platform, op, operands, args):
+                return run_local(platform, op_name, func, args, kwargs)
             mesh = operands[0].device_mesh if operands else None
             args, kwargs = admit_plain(platform, op, op_name, mesh, args, kwargs)
             return self.dispatch(op_name, func, args, kwargs, out)
