@@ -148,6 +148,9 @@ class Platform(Protocol):
     def is_meta(self, x: Tensor) -> bool:
         """Whether ``x`` has a shape but no data."""
 
+    def shares_memory(self, x: Tensor, y: Tensor) -> bool:
+        """Whether what is written into ``x`` may show in ``y``."""
+
     def is_floating(self, x: Tensor) -> bool:
         """Whether the dtype is floating."""
 

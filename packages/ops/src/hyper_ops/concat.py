@@ -2,7 +2,8 @@
 
 Rule on one mesh axis: all operands are split alike along a dim that is not joined
 (`S(d) S(d) -> S(out of d)`); or all are Partial alike; or some are Partial(sum) and the Replicate others
-enter once (`P + -> P`). A Replicate operand is Partial(avg, max, min) as it is, every rank holding the value.
+enter once (`P + -> P`). A Replicate operand is Partial(avg, max, min) as it is, every rank holding the value;
+max and min carry no gradient, so that none may be needed there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hyper_dispatch import ONCE, Row, RowsOp, Token, layouts_of, register_strategy
+from hyper_dtensor import get_platform
 from hyper_layout import Layout, LayoutError, Partial, Replicate, Shard
 from hyper_ops.dims import normal_dim
 
@@ -21,7 +23,8 @@ Values = Sequence[Any]
 class Concat(RowsOp):
     """Joining along a dim that the operands have, or along a new one.
 
-    Cache values: layouts of the operands, the dim of the output that joins them, whether it is a new one.
+    Cache values: layouts of the operands, the dim of the output that joins them, whether it is a new one,
+    whether a gradient is needed.
     """
 
     def __init__(self, op_name: str, form: str = "cat") -> None:
@@ -36,18 +39,19 @@ class Concat(RowsOp):
         local = [tensor.to_local() for tensor in tensors]
         # One dim-less empty tensor may stand among others in `cat`: the rank is that of the others.
         ndim = max(layout.ndim for layout in layouts)
+        needs_grad = any(map(get_platform().tracks_gradient, local))
         if "dim" in bound:
             new = self._form == "stack"
             dim = normal_dim(bound["dim"], ndim + new)
-            return (local, dim), {}, [*layouts, dim, new]
+            return (local, dim), {}, [*layouts, dim, new, needs_grad]
         if ndim < 1:
             raise LayoutError(f"{self.op_name} of 0-d tensors is not supported: use stack")
         dim, new = (min(ndim - 1, 1), False) if self._form == "hstack" else (0, ndim == 1)
-        return (local,), {}, [*layouts, dim, new]
+        return (local,), {}, [*layouts, dim, new, needs_grad]
 
     def rows(self, cache_values: Values) -> list[Row]:
         layouts = layouts_of(cache_values)
-        dim, new = cache_values[-2:]
+        dim, new, needs_grad = cache_values[-3:]
         (ndim,) = self.output_ndims(cache_values)
         rows = []
         for out in range(ndim):
@@ -55,19 +59,19 @@ class Concat(RowsOp):
                 source = out - (new and out > dim)
                 same = [Shard(source) if layout.ndim == ndim - new else Replicate() for layout in layouts]
                 rows.append(Row(tuple(same), (Shard(out),)))
-        return [*rows, *_partial_rows(layouts)]
+        return [*rows, *_partial_rows(layouts, needs_grad)]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
-        return (max(layout.ndim for layout in layouts_of(cache_values)) + cache_values[-1],)
+        return (max(layout.ndim for layout in layouts_of(cache_values)) + cache_values[-2],)
 
 
-def _partial_rows(layouts: Sequence[Layout]) -> list[Row]:
+def _partial_rows(layouts: Sequence[Layout], needs_grad: bool) -> list[Row]:
     """The rows with a Partial that can match these layouts: all of them would be too many."""
     rows = []
     for found in zip(*[layout.partial for layout in layouts], strict=True):
         for op in {*found} - {None}:
             other: Token = ONCE if op == "sum" else Replicate()
-            if op != "prod" or None not in found:
+            if None not in found or op in ("sum", "avg") or (op != "prod" and not needs_grad):
                 tokens = tuple(Partial(op) if each == op else other for each in found)
                 rows.append(Row(tokens, (Partial(op),)))
     return rows

@@ -255,8 +255,8 @@ def _zero_unless(mine: Any, values: Tensor) -> Tensor:
 class Setitem(RowsOp):
     """Writing through an index.
 
-    Cache values: layouts of the tensor, the index tensors and the value, the code of the index, and of the
-    value one character per dim (`1` for size 1, else `.`), or `number`.
+    Cache values: layouts of the tensor, the index tensors and the value, whether the value needs a gradient,
+    the code of the index, and of the value one character per dim (`1` for size 1, else `.`), or `number`.
     """
 
     inplace = True
@@ -269,9 +269,10 @@ class Setitem(RowsOp):
             layouts.append(value.layout)
             sizes = "".join("1" if size == 1 else "." for size in value.shape)
             value = value.to_local()
+            needs_grad = get_platform().tracks_gradient(value)
         else:
-            sizes = "number"
-        return (tensor.to_local(), items, value), {}, [tensor.layout, *layouts, code, sizes]
+            sizes, needs_grad = "number", False
+        return (tensor.to_local(), items, value), {}, [tensor.layout, *layouts, needs_grad, code, sizes]
 
     def rows(self, cache_values: Values) -> list[Row]:
         target = _Target.of(cache_values)
@@ -314,13 +315,14 @@ class _Target:
 
     code: IndexCode
     sizes: str
+    needs_grad: bool
     index_tokens: tuple[str, ...]
 
     @classmethod
     def of(cls, cache_values: Values) -> _Target:
         code = read_code(cache_values[-2])
         tokens = tuple(element.token for element in code.elements if element.token[0] in DISTRIBUTED)
-        return cls(code, cache_values[-1], tokens)
+        return cls(code, cache_values[-1], cache_values[-3], tokens)
 
     @property
     def is_number(self) -> bool:
@@ -352,13 +354,16 @@ class _Target:
             yield self.row(Shard(element.dim + dim), _R, index)
 
     def partial_rows(self) -> Iterator[Row]:
-        """Rows for a Partial target: the value is Partial alike, enters once, or is one of all ranks."""
+        """Rows for a Partial target: the value is Partial alike, enters once, or is one of all ranks.
+
+        Partial(max) and Partial(min) carry no gradient.
+        """
         for op in REDUCE_OPS:
             if not self.is_number:
                 yield self.row(Partial(op), Partial(op))
             if op == "sum":
                 yield self.row(Partial(op), ONCE)
-            elif op != "prod":
+            elif op == "avg" or (op != "prod" and not self.needs_grad):
                 yield self.row(Partial(op), _R)
 
 

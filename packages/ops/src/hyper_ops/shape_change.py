@@ -13,7 +13,7 @@ from typing import Any
 
 from hyper_dispatch import Row, RowsOp, register_strategy
 from hyper_dtensor import get_platform
-from hyper_layout import Layout, Partial, Replicate, Shard
+from hyper_layout import Layout, LayoutError, Partial, Replicate, Shard
 from hyper_ops.dims import normal_dim
 from hyper_ops.moved_dims import (
     PARTIAL_ROWS,
@@ -386,3 +386,19 @@ class Diagonal(MovedDims):
     def sources(self, cache_values: Values) -> Sequence[int | None]:
         layout, *gone = cache_values
         return (*(dim for dim in range(layout.ndim) if dim not in gone), None)
+
+
+@register_strategy("shape_in_place")
+class ShapeInPlace(RowsOp):
+    """An operation that changes the shape of its tensor in place, which no distributed tensor can do."""
+
+    inplace = True
+
+    def preprocess(self, args: Args, kwargs: Kwargs) -> Any:
+        return (), {}, [args[0].layout]
+
+    def rows(self, cache_values: Values) -> list[Row]:
+        raise LayoutError(
+            f"{self.op_name} changes the shape of a tensor in place, and a distributed tensor keeps its "
+            "shape; use the out-of-place form"
+        )

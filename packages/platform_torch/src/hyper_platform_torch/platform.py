@@ -86,6 +86,10 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
         """Whether ``x`` is on the meta device."""
         return x.is_meta
 
+    def shares_memory(self, x: torch.Tensor, y: torch.Tensor) -> bool:
+        """Whether both are views of one storage."""
+        return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
     def scale_(self, x: torch.Tensor, factor: torch.Tensor) -> None:
         """Multiply in place, without gradient."""
         with torch.no_grad():
