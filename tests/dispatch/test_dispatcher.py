@@ -161,7 +161,9 @@ def test_an_untracked_operand_with_a_foreign_history_is_refused(dispatcher: OpDi
     with sim.no_grad():
         y: Any = plus(tensor([S0, R], 4, requires_grad=True), 1)
         assert not plus(tensor([S0, R], 4), 1)._untracked
+        again = plus(y, 1)
     assert y._untracked
+    assert again._untracked
     plus(y, 1)
     y.has_foreign_history = True
     for args in ((y, 1), (tensor([S0, R], 4), y)):

@@ -79,7 +79,8 @@ class CallPlan:
     ) -> None:
         """Make the plan of a call from what `preprocess` returned."""
         places = find_places([operand._local for operand in operands], args, kwargs)
-        needs = [operand.requires_grad for operand in operands]
+        # With gradients off, a result of operands that needed one counts as they do.
+        needs = [operand.requires_grad or (not grad_enabled and operand._untracked) for operand in operands]
         passed = [(place, number) for number, place in enumerate(places) if place is not None]
         self.record = record
         self.impl = impl
@@ -246,7 +247,8 @@ def visit(
     for item in value:
         if isinstance(item, DTensor):
             local = item._local
-            form += (item._spec, item._shape, local.dtype, local.requires_grad)
+            needs = local.requires_grad or (not grad and item._untracked)
+            form += (item._spec, item._shape, local.dtype, needs)
             operands.append(item)
             locals_.append(local)
             if grad and item._untracked:
