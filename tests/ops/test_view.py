@@ -6,10 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hyper_layout import DeviceMesh, Layout, LayoutError
-from hyper_ops.view import groups, regrouped
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+from hyper_layout import DeviceMesh, Layout, LayoutError
+from hyper_ops.view import groups, regrouped
 
 MESHES = [
     DeviceMesh("cpu", (2,), ("tp",)),
@@ -76,7 +77,7 @@ def shapes_and_layout(draw):
 
 
 @given(shapes_and_layout())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_is_accepted_is_exact(case):
     shape, target, layout = case
     try:
@@ -88,7 +89,7 @@ def test_what_is_accepted_is_exact(case):
 
 
 @given(shapes_and_layout())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_is_refused_has_no_exact_layout(case):
     shape, target, layout = case
     assume(layout.mesh.ndim <= 2)
@@ -102,7 +103,7 @@ def test_what_is_refused_has_no_exact_layout(case):
 
 
 @given(shapes_and_layout())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_groups_have_equal_products_and_cover_both_shapes(case):
     shape, target, _ = case
     found = list(groups(shape, target))

@@ -55,11 +55,11 @@ class New(RowsOp):
         tensor, *rest = args
         if self._fills:
             bound = self.bind(args, {name: kwargs[name] for name in ("size", "fill_value") if name in kwargs})
-            size, values = integers((bound["size"],)), (bound["fill_value"],)
+            size, values = integers((bound["size"],)), [bound["fill_value"]]
             others = {name: value for name, value in kwargs.items() if name not in ("size", "fill_value")}
         else:
             (_, *rest), others = spread(args, kwargs, "size")
-            size, values = integers(rest), ()
+            size, values = integers(rest), []
         like = size == tuple(tensor.shape)
         return (tensor.to_local(), size, *values), others, [tensor.layout, like, *size]
 

@@ -96,12 +96,12 @@ class Getitem(RowsOp):
         return (read_code(cache_values[-2]).ndim,)
 
     def infer_layout(self, cache_values: Values) -> Any:
-        outputs, effects = super().infer_layout(cache_values)
+        outputs, _ = super().infer_layout(cache_values)
         code, layout = read_code(cache_values[-2]), cache_values[0]
         copies = not code.advanced and any(
             element.token in INTEGERS and layout.shard_counts[element.dim] > 1 for element in code.elements
         )
-        return outputs, Effects(invariant=effects.invariant, once=effects.once, copies=copies)
+        return outputs, Effects(copies=copies)
 
     def get_expand_impl(self, func: Any, infer_result: Any, cache_values: Values) -> Callable[..., Any]:
         code = read_code(cache_values[-2])

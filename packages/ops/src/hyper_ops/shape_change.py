@@ -197,12 +197,12 @@ class Expand(RowsOp):
         if self._form == "other":
             bound = self.bind(args, kwargs)
             tensor, other = bound["input"], bound["other"]
-            sizes, layouts = tuple(other.shape), (tensor.layout, other.layout)
+            sizes, layouts = tuple(other.shape), [tensor.layout, other.layout]
         else:
             bound = self.bind(*spread(args, kwargs, "size"))
             tensor = bound["input"]
             sizes = integers(bound["size"])
-            layouts = (tensor.layout,)
+            layouts = [tensor.layout]
         shape = tuple(tensor.shape)
         target = _broadcast(shape, sizes)
         return (tensor.to_local(), target), {}, [*layouts, *shape, *target]

@@ -11,6 +11,7 @@ from operator import index
 from typing import Any
 
 from hyper_dispatch import Row, RowsOp, register_strategy
+from hyper_layout import Layout
 from hyper_ops.dims import normal_dim
 from hyper_ops.moved_dims import PARTIAL_ROWS, moved_rows
 
@@ -47,14 +48,15 @@ class Split(RowsOp):
 
     def rows(self, cache_values: Values) -> list[Row]:
         layout, dim, count = cache_values
-        kept = [d for d in range(layout.ndim) if d != dim]
+        kept: list[int | None] = [d for d in range(layout.ndim) if d != dim]
         if self._form != "unbind":
             kept.insert(dim, None)
         rows = [*moved_rows(kept), *PARTIAL_ROWS]
         return [Row(row.inputs, row.outputs * count) for row in rows]
 
     def output_ndims(self, cache_values: Values) -> tuple[int, ...]:
-        layout, _, count = cache_values
+        layout: Layout = cache_values[0]
+        count: int = cache_values[2]
         return (layout.ndim - (self._form == "unbind"),) * count
 
 
