@@ -20,7 +20,10 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None
     ) -> torch.Tensor:
         ctx.maps = (forward, backward)
-        return forward(x) if value is None else value.detach()
+        result = forward(x) if value is None else value.detach()
+        # An input that is returned as it is becomes a view with that input as its C++ base: remembered on the
+        # input, it would keep it alive for ever.
+        return result.detach() if result is x else result
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
