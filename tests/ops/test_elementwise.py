@@ -121,19 +121,12 @@ def test_a_target_is_not_broadcast():
     assert broadcast_letters("add_", ((4, 6), (1, 6)), True) == "ab,1b"
 
 
+KINDS = {"+": [2, True, 0.5], "-": [-0.5], "0": [0.0, False], "i": [math.inf, -math.inf], "n": [math.nan]}
+KINDS |= {"c": [1j], "x": [None], "s": ["floor"]}
+
+
 @pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        (2, "+"),
-        (-0.5, "-"),
-        (0.0, "0"),
-        (True, "+"),
-        (False, "0"),
-        (math.inf, "i"),
-        (-math.inf, "i"),
-        (math.nan, "n"),
-    ]
-    + [(1j, "c"), (None, "x"), ("floor", "s")],
+    ("kind", "value"), [(kind, value) for kind, values in KINDS.items() for value in values]
 )
-def test_kinds(value, kind):
+def test_kinds(kind, value):
     assert kind_of(value) == kind

@@ -148,6 +148,8 @@ def brute_force(pool: RankPool, sample: Sample, *, timeout: float = CALL_TIMEOUT
         if "failed" in states:
             rank = states.index("failed")
             failures.append(f"{case}  (rank {rank})\n    {outcomes[rank].text}")
+        elif len(set(states)) > 1:
+            failures.append(f"{case}\n    the ranks do not agree: {states}")
         elif states[0] == "equal":
             report.calls += outcomes[0].calls
             report.accepted[case] = outcomes[0].text

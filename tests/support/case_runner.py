@@ -29,7 +29,7 @@ Tensor: TypeAlias = Any
 
 REFUSALS_WITH_CURES = 20
 REFUSALS = (ValueError, NotImplementedError)
-LOCK_STEP_TIMEOUT = timedelta(seconds=20)
+LOCK_STEP_TIMEOUT = timedelta(seconds=15)
 NO_GRADIENT = ("max", "min", "prod")
 DTYPE_TOLERANCE = {"torch.float32": 1e-5, "torch.float16": 4e-3, "torch.bfloat16": 4e-2}
 

@@ -21,6 +21,14 @@ def where_positive(x: Any) -> Any:
     return torch.where(x > 0, x, 0.5)
 
 
+def relu_of_copy(x: Any, inplace: bool) -> Any:
+    """The `inplace` of the functions writes into its argument too."""
+    import torch
+
+    y = x * 1.0
+    return torch.nn.functional.relu(y, inplace=inplace) + y
+
+
 def clamp_below(x: Any, bound: Any) -> Any:
     return x.clamp(max=bound)
 
@@ -113,6 +121,7 @@ UNARY = [
     unary("elu", "normal", (0.5,), (2.0,), call="F.elu", label="alpha"),
     unary("leaky_relu", "normal", (0.5,), {"negative_slope": 0.2}, call="F.leaky_relu", label="slope"),
     unary("softplus", "normal", (2.0,), (3.0, 0.5), call="F.softplus", label="beta"),
+    unary("relu", "normal", {"inplace": True}, call=relu_of_copy, label="in place"),
     unary("threshold", "normal", (0.1, 7.0), (0.5, 3.0), call="F.threshold"),
     unary("hardtanh", "normal", (-0.5, 0.5), (-0.1, 0.1), call="F.hardtanh", label="bounds", accepts=KEPT),
     unary("logit", "unit", {"eps": 0.1}, {"eps": 0.2}),

@@ -20,6 +20,7 @@ from hyper_dispatch.distributed_op import to_locals
 from hyper_dispatch.rows import match_row
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
+from hyper_dtensor.copied import refuse_write
 from hyper_layout import DeviceMesh, Layout
 from hyper_ops.broadcasting import broadcast_letters, letters_of, shard_rows
 from hyper_ops.partial_algebra import ALGEBRAS, TENSOR, Facts, kind_of, numbers_once, rows_for
@@ -40,6 +41,8 @@ class Elementwise(RowsOp):
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self.bind(args, kwargs)
+        if bound.get("inplace") and bound["input"]._spec.copied:
+            refuse_write(bound["input"], self.op_name)
         layouts: list[Layout] = []
         shapes: list[tuple[int, ...]] = []
         partial = 0
@@ -111,15 +114,17 @@ class Elementwise(RowsOp):
                     if str(full) == _IMPLIED_CONSTANT.get(self.algebra):
                         constant.append(axis)
                     break
-        name, algebra = self.op_name, self.algebra
+        if not numbers and not constant:
+            return None
+        algebra, inplace = self.algebra, self.inplace
 
         def impl(*args: Any, **kwargs: Any) -> Any:
-            ops = get_platform().ops
             for parameter, axes in numbers.items():
                 args = _enter_number(args, parameter, mesh, axes)
             if constant:
-                return _with_constant(algebra, name.endswith("_"), mesh, constant, *args, **kwargs)
-            return getattr(ops, name)(*args, **kwargs)
+                return _with_constant(algebra, inplace, mesh, constant, *args, **kwargs)
+            assert func is not None
+            return func(*args, **kwargs)
 
         return impl
 

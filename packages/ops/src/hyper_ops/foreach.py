@@ -52,10 +52,9 @@ class Foreach(DistributedOp):
         lists = [value for value in values if _holds_tensors(value)]
         single = [value for value in values if hasattr(value, "_layout")]
         layouts = [item._layout for value in values for item in _items(value) if hasattr(item, "_layout")]
-        tracks = get_platform().tracks_gradient
         alike = all(value._layout.is_replicated and not len(value.shape) for value in single)
         alike = alike and all(map(_alike, zip(*lists, strict=True)))
-        if alike and not any(tracks(to_local(item)) for value in (*lists, single) for item in value):
+        if alike and not any(_needs_care(item) for value in (*lists, single) for item in value):
             form = "".join(["T" if hasattr(item, "_layout") else "-" for item in lists[0]])
             return *to_locals(args, kwargs), [*layouts, TOGETHER, form]
         return args, kwargs, [*layouts, EACH, "-" * len(lists[0])]
@@ -172,6 +171,12 @@ def _items(value: Any) -> Sequence[Any]:
 
 def _holds_tensors(value: Any) -> bool:
     return _is_list(value) and bool(value) and hasattr(value[0], "shape")
+
+
+def _needs_care(tensor: Any) -> bool:
+    """Whether a tensor tracks a gradient, or is a copy that stands for a view."""
+    spec = getattr(tensor, "_spec", None)
+    return get_platform().tracks_gradient(to_local(tensor)) or (spec is not None and spec.copied)
 
 
 def _alike(tensors: Sequence[Any]) -> bool:
