@@ -188,7 +188,7 @@ def test_a_parameter_that_cannot_be_exchanged_in_place() -> None:
     """Somebody else holds on to the object: the error says what to do."""
     model = nn.Sequential(nn.Linear(HIDDEN, FEATURES))
     reference = weakref.ref(model[0].weight)
-    with pytest.raises(RuntimeError, match="in place .*build the optimizer afterwards"):
+    with pytest.raises(RuntimeError, match=r"in place .*build the optimizer afterwards"):
         parallelize_module(model, line(), {"0": ColwiseParallel()})
     assert reference() is model[0].weight
 

@@ -1,0 +1,278 @@
+"""torch.optim on models that mix plain and DTensor parameters, against one device."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from hyper_dtensor import DTensor, clip_grad_norm_, distribute_parameter
+from tests.platform_torch.helpers import (
+    S0,
+    Block,
+    R,
+    assert_equal,
+    assert_same_gradients,
+    assert_same_parameters,
+    batches,
+    distribute,
+    line,
+    loss_of,
+    pair,
+    raised,
+)
+from tests.support.ranks import RankPool
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "amsgrad": True, "weight_decay": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+]
+IDS = [f"{name}-{'-'.join(options)}" for name, options in OPTIMIZERS]
+
+
+def train_alike(optimizer: str, options: dict[str, Any], built_before: bool) -> None:
+    mesh = line()
+    single = Block()
+    model = copy.deepcopy(single)
+    make = getattr(torch.optim, optimizer)
+    theirs = make(single.parameters(), **options)
+    if built_before:
+        ours = make(model.parameters(), **options)
+        distribute(model, mesh)
+    else:
+        distribute(model, mesh)
+        ours = make(model.parameters(), **options)
+    for plain, x in batches(mesh, 4):
+        for block, batch, step in ((single, plain, theirs), (model, x, ours)):
+            step.zero_grad()
+            loss_of(block, batch).backward()
+            step.step()
+        assert_same_gradients(model, single)
+        assert_same_parameters(model, single)
+    assert isinstance(model.up, DTensor)
+    assert isinstance(model.up, torch.nn.Parameter)
+    states = [state for state in ours.state_dict()["state"].values() if state]
+    assert {type(value) for state in states for name, value in state.items() if name != "step"} <= {
+        type(model.up),
+        torch.Tensor,
+        type(None),
+    }
+
+
+@pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=IDS)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_steps_are_those_of_one_device(
+    optimizer: str, options: dict[str, Any], foreach: bool, ranks2: RankPool
+) -> None:
+    ranks2.run(train_alike, optimizer, {**options, "foreach": foreach}, False)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_an_optimizer_built_before_the_model_was_distributed_trains_it(
+    optimizer: str, ranks4: RankPool
+) -> None:
+    ranks4.run(train_alike, optimizer, {"lr": 0.05}, True)
+
+
+def state_from_before() -> None:
+    """State of the whole parameter must not meet this rank's part in silence."""
+    mesh = line()
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    plain, x = batches(mesh, 1)[0]
+    loss_of(model, plain).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    distribute(model, mesh)
+    loss_of(model, x).backward()
+    assert "plain tensor" in raised(optimizer.step, ValueError)
+
+
+def test_state_from_before_the_model_was_distributed_is_refused(ranks2: RankPool) -> None:
+    ranks2.run(state_from_before)
+
+
+def what_cannot_be_exchanged() -> list[str]:
+    """Whatever would leave the optimizer with a parameter that is not trained."""
+    mesh = line()
+    messages = []
+
+    def distribute_up(model: Block) -> str:
+        return raised(lambda: distribute_parameter(model, "up", mesh, [S0], src_data_rank=None))
+
+    import weakref
+
+    model = Block()
+    reference = weakref.ref(model.up)
+    messages.append(distribute_up(model))
+    assert reference() is model.up
+
+    model = Block()
+    model.up.register_hook(lambda gradient: gradient)
+    messages.append(distribute_up(model))
+
+    model = Block()
+    model.up.register_post_accumulate_grad_hook(lambda p: None)
+    messages.append(distribute_up(model))
+
+    model = Block()
+    loss_of(model, batches(mesh, 1)[0][0]).backward()
+    messages.append(distribute_up(model))
+    assert not isinstance(model.up, DTensor)
+    return messages
+
+
+def test_a_parameter_that_cannot_be_exchanged_in_place_is_refused(ranks2: RankPool) -> None:
+    for weak, hook, post_hook, gradient in ranks2.run(what_cannot_be_exchanged):
+        assert "optimizer" in weak
+        assert "weakref" in weak
+        assert "hooks" in hook
+        assert "hooks" in post_hook
+        assert "zero_grad" in gradient
+        assert "'up' of Block" in weak
+
+
+def a_graph_from_before() -> str:
+    mesh = line()
+    model = Block()
+    loss = loss_of(model, batches(mesh, 1)[0][0])
+    distribute(model, mesh)
+    return raised(loss.backward)
+
+
+def test_a_graph_made_before_the_model_was_distributed_does_not_train_in_silence(ranks2: RankPool) -> None:
+    for message in ranks2.run(a_graph_from_before):
+        assert "AccumulateGrad" in message
+
+
+def exchanged_in_place() -> None:
+    """The object stays: ties, lists made before, attributes, and the need of a gradient."""
+    mesh = line()
+    model = Block()
+    model.tied = model.up
+    model.up.mark = "mine"  # type: ignore[attr-defined]
+    model.gain.requires_grad_(False)
+    before = list(model.parameters())
+    distribute(model, mesh)
+    assert model.tied is model.up
+    assert before[0] is model.up
+    assert model.up.mark == "mine"  # type: ignore[attr-defined]
+    assert isinstance(before[0], DTensor)
+    assert not model.gain.requires_grad
+    assert model.up.requires_grad
+    assert model.up.is_leaf
+
+
+def test_the_parameter_object_is_kept(ranks2: RankPool) -> None:
+    ranks2.run(exchanged_in_place)
+
+
+CLIPPING = [
+    (name, norm_type)
+    for name in ("torch-None", "torch-True", "torch-False", "ours")
+    for norm_type in (2.0, 1.0, float("inf"))
+]
+
+
+def clip(name: str, parameters: Any, max_norm: float, norm_type: float) -> Any:
+    if name == "ours":
+        return clip_grad_norm_(parameters, max_norm, norm_type)
+    foreach = {"None": None, "True": True, "False": False}[name.partition("-")[2]]
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, foreach=foreach)
+
+
+def clipped(name: str, norm_type: float, max_norm: float) -> None:
+    mesh = line()
+    single, model = pair(mesh)
+    plain, x = batches(mesh, 1)[0]
+    loss_of(single, plain).backward()
+    loss_of(model, x).backward()
+    expected = torch.nn.utils.clip_grad_norm_(single.parameters(), max_norm, norm_type)
+    assert_equal(clip(name, model.parameters(), max_norm, norm_type), expected, "norm")
+    assert_same_gradients(model, single)
+
+
+@pytest.mark.parametrize(("name", "norm_type"), CLIPPING)
+def test_clipping_gives_the_norm_and_gradients_of_one_device(
+    name: str, norm_type: float, ranks2: RankPool
+) -> None:
+    for max_norm in (0.1, 1e6):
+        ranks2.run(clipped, name, norm_type, max_norm)
+
+
+def zeroed(set_to_none: bool) -> None:
+    mesh = line()
+    for foreach in (False, True):
+        single, model = pair(mesh)
+        for block, x in ((single, batches(mesh, 1)[0][0]), (model, batches(mesh, 1)[0][1])):
+            optimizer = torch.optim.SGD(block.parameters(), lr=0.1, foreach=foreach)
+            loss_of(block, x).backward()
+            optimizer.zero_grad(set_to_none)
+        assert_same_gradients(model, single)
+        block.zero_grad(set_to_none)
+    if not set_to_none:
+        assert model.up.grad is not None
+        assert float(model.up.grad.abs().sum().full_tensor()) == 0.0
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad(set_to_none: bool, ranks2: RankPool) -> None:
+    ranks2.run(zeroed, set_to_none)
+
+
+def accumulated() -> None:
+    """Gradients of several micro-batches add up; two graphs may be alive at a time."""
+    mesh = line()
+    single, model = pair(mesh)
+    for interleaved in (False, True):
+        for block, which in ((single, 0), (model, 1)):
+            inputs = [batch[which] for batch in batches(mesh, 3)]
+            if interleaved:
+                losses = [loss_of(block, x) for x in inputs]
+                for loss in reversed(losses):
+                    loss.backward()
+            else:
+                for x in inputs:
+                    (loss_of(block, x) / 3).backward()
+        assert_same_gradients(model, single)
+    for block, which in ((single, 0), (model, 1)):
+        loss = loss_of(block, batches(mesh, 1)[0][which])
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert_same_gradients(model, single)
+
+
+def test_accumulation_two_live_graphs_and_retain_graph(ranks2: RankPool) -> None:
+    ranks2.run(accumulated)
+
+
+def replicated_model() -> None:
+    """Data parallel: everything Replicate, the batch split."""
+    mesh = line()
+    single = Block()
+    model = copy.deepcopy(single)
+    for name in ("up", "up_bias", "down", "gain"):
+        distribute_parameter(model, name, mesh, [R], src_data_rank=None)
+    for name in ("weight", "bias"):
+        distribute_parameter(model.outside, name, mesh, [R], src_data_rank=None)
+    theirs, ours = (torch.optim.AdamW(block.parameters(), lr=0.01) for block in (single, model))
+    for plain, x in batches(mesh, 3):
+        theirs.zero_grad()
+        ours.zero_grad()
+        loss_of(single, plain).backward()
+        hidden = torch.tanh(torch.nn.functional.linear(x.redistribute([S0]), model.up, model.up_bias))
+        out = torch.nn.functional.linear(hidden, model.down) * model.gain
+        model.outside(out).square().mean().backward()
+        assert_same_gradients(model, single)
+        theirs.step()
+        ours.step()
+    assert_same_parameters(model, single)
+
+
+def test_data_parallel_training(ranks2: RankPool) -> None:
+    ranks2.run(replicated_model)
