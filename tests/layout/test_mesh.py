@@ -187,13 +187,26 @@ def test_an_axis_may_be_left_out_only_where_there_is_one():
         cube().get_local_rank(rank=2)
 
 
-def test_get_group_asks_the_platform(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def no_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests chose, until the test ends."""
+    monkeypatch.setattr(mesh_module, "_group_source", mesh_module._no_groups)
+    monkeypatch.setattr(mesh_module, "_group_ranks", mesh_module._no_ranks)
+
+
+def test_get_group_asks_the_platform(no_platform: None):
     with pytest.raises(RuntimeError, match="set_platform"):
         cube().get_group("tp")
-    monkeypatch.setattr(mesh_module, "_group_source", mesh_module._group_source)
     set_group_source(lambda mesh, axis: (mesh, axis))
     assert cube().get_group("tp") == (cube(), 2)
     assert cube().flatten().get_group() == (cube().flatten(), 0)
+
+
+def test_from_group_asks_the_platform_for_the_ranks(no_platform: None):
+    with pytest.raises(RuntimeError, match="set_platform"):
+        DeviceMesh.from_group("a group", "cpu")
+    set_group_source(lambda mesh, axis: None, lambda group: (5, 3))
+    assert DeviceMesh.from_group("a group", "cpu", ("tp",)) is DeviceMesh("cpu", (2,), ("tp",), [5, 3])
 
 
 # -- parts ---------------------------------------------------------------------------------------------------

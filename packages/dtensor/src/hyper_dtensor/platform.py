@@ -244,14 +244,21 @@ def set_platform(platform: str | Platform) -> Platform:
     global _chosen
     with _lock:
         _chosen = _load(platform) if isinstance(platform, str) else platform
-        set_rank_source(_chosen.rank)
-        set_group_source(_native_group)
         return _chosen
+
+
+def _current_rank() -> int:
+    """The rank of this process; 0 where no adapter is installed and layouts are mere arithmetic."""
+    return get_platform().rank() if _chosen is not None or _installed() else 0
 
 
 def _native_group(mesh: DeviceMesh, axis: int) -> Group:
     platform = get_platform()
     return platform.native_group(platform.group(mesh.ranks_along(axis)))
+
+
+def _ranks_of_group(group: Group) -> tuple[int, ...]:
+    return get_platform().group_ranks(group)
 
 
 def get_platform() -> Platform:
@@ -288,3 +295,8 @@ def modules_below(platform: Platform, module: Module, prefix: str = "") -> Itera
     yield prefix, module
     for name, child in platform.children(module).items():
         yield from modules_below(platform, child, f"{prefix}.{name}" if prefix else name)
+
+
+# A mesh asks the platform of this process, also one that is chosen later.
+set_rank_source(_current_rank)
+set_group_source(_native_group, _ranks_of_group)

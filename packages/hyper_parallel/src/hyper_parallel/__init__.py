@@ -95,7 +95,7 @@ _OWNERS = {
     "ColwiseParallel": "hyper_tensor_parallel",
     "CommDebugMode": "hyper_dtensor",
     "DTensor": "hyper_dtensor",
-    "DeviceMesh": "hyper_layout",
+    "DeviceMesh": "hyper_dtensor.mesh",  # which tells a mesh whose rank this is
     "Layout": "hyper_layout",
     "LayoutError": "hyper_layout",
     "NoParallel": "hyper_tensor_parallel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from itertools import pairwise
@@ -23,15 +23,20 @@ def _rank_zero() -> int:
     return 0
 
 
+_NO_PLATFORM = "no platform is chosen: install an adapter or call hyper_dtensor.set_platform()"
+
+
 def _no_groups(mesh: DeviceMesh, axis: int) -> Any:
-    raise RuntimeError(
-        f"{mesh!r} has no process groups, because no platform is chosen: "
-        "install an adapter or call hyper_dtensor.set_platform()"
-    )
+    raise RuntimeError(f"{mesh!r} has no process groups, because {_NO_PLATFORM}")
+
+
+def _no_ranks(group: Any) -> tuple[int, ...]:
+    raise RuntimeError(f"the ranks of {group!r} are not known, because {_NO_PLATFORM}")
 
 
 _rank_source: Callable[[], int] = _rank_zero
 _group_source: Callable[[DeviceMesh, int], Any] = _no_groups
+_group_ranks: Callable[[Any], tuple[int, ...]] = _no_ranks
 _entered: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("hyper_layout_entered_meshes", default=())
 _INTERNED: dict[_Content, DeviceMesh] = {}
 
@@ -52,14 +57,17 @@ def current_rank() -> int:
     return _rank_source()
 
 
-def set_group_source(source: Callable[[DeviceMesh, int], Any]) -> None:
-    """Sets what ``DeviceMesh.get_group`` returns. The chosen platform calls this.
+def set_group_source(
+    source: Callable[[DeviceMesh, int], Any], ranks: Callable[[Any], tuple[int, ...]] = _no_ranks
+) -> None:
+    """Sets what ``DeviceMesh.get_group`` and ``DeviceMesh.from_group`` use. The chosen platform calls this.
 
     Args:
         source: Gets a mesh and an axis position and returns the framework's group of the current rank.
+        ranks: Gets the framework's group and returns its global ranks in order.
     """
-    global _group_source
-    _group_source = source
+    global _group_source, _group_ranks
+    _group_source, _group_ranks = source, ranks
 
 
 def current_mesh() -> DeviceMesh | None:
@@ -216,6 +224,23 @@ class DeviceMesh:
             RuntimeError: If no platform is chosen.
         """
         return _group_source(self, self._only_axis() if axis is None else self.axis_index(axis))
+
+    @classmethod
+    def from_group(
+        cls, group: Any, device_type: str, mesh_dim_names: Sequence[str] | None = None
+    ) -> DeviceMesh:
+        """The mesh of one axis over the ranks of the framework's process group.
+
+        Args:
+            group: The group; the current rank is one of it.
+            device_type: The kind of device.
+            mesh_dim_names: The name of the axis, in a sequence of one.
+
+        Raises:
+            RuntimeError: If no platform is chosen.
+        """
+        ranks = _group_ranks(group)
+        return cls(device_type, (len(ranks),), mesh_dim_names, ranks)
 
     # -- other meshes ----------------------------------------------------------------------------------
 
