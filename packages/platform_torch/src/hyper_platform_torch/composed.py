@@ -9,6 +9,9 @@ import torch
 
 __all__ = ["COMPOSED"]
 
+# As Any: properties are looked up on the class, where stubs show the values of an instance.
+_Tensor: Any = torch.Tensor
+
 
 def _same_if_real(otherwise: Callable[..., Any]) -> Callable[[Any], Any]:
     """``x`` itself where it is real, as PyTorch returns it.
@@ -35,15 +38,15 @@ def _adjoint(x: Any) -> Any:
 COMPOSED: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     torch.adjoint: _adjoint,
     torch.Tensor.adjoint: _adjoint,
-    torch.Tensor.H.__get__: _adjoint,
-    torch.Tensor.mH.__get__: _adjoint,
+    _Tensor.H.__get__: _adjoint,
+    _Tensor.mH.__get__: _adjoint,
     **{
         function: _same_if_real(function)
         for function in (
             torch.conj,
             torch.Tensor.conj,
             torch.real,
-            torch.Tensor.real.__get__,
+            _Tensor.real.__get__,
             torch.resolve_conj,
             torch.Tensor.resolve_conj,
             torch.resolve_neg,

@@ -50,14 +50,15 @@ class TorchModules:
             raise RuntimeError(f"{what}: it has hooks, which would be lost; register them afterwards")
         new = TorchDTensor(value._local.detach(), value._spec, value._shape)
         new.__dict__.update(vars(old))
-        new._is_param = True  # type: ignore[attr-defined]
+        new._is_param = True
         new.requires_grad_(old.requires_grad)
         try:
             torch.utils.swap_tensors(old, new)
         except RuntimeError as error:
             raise RuntimeError(
-                f"{what}, and an optimizer built before would train the old one: something else refers to it ({error}); "
-                "parallelize the model before its first forward and before wrapping it, or delete what refers to it"
+                f"{what}, and an optimizer built before would train the old one: something else refers to it "
+                f"({error}); parallelize the model before its first forward and before wrapping it, or "
+                "delete what refers to it"
             ) from error
 
     def set_buffer(self, module: nn.Module, name: str, value: TorchDTensor) -> None:

@@ -1,8 +1,8 @@
 """How a framework function is called in the operator registry.
 
 ``torch.add``, ``Tensor.add``, ``x + y`` and ``torch.nn.functional`` forms all reach one entry. A form whose
-arguments differ from the registered signature is rearranged here; a built-in that shares its name with another
-function, but not its arguments, gets a name of its own.
+arguments differ from the registered signature is rearranged here; a built-in that shares its name with
+another function, but not its arguments, gets a name of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _swap(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
 def _softmax_form(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Call:
     if dim is None:
-        dim = F._get_softmax_dim("softmax", input.dim(), _stacklevel)
+        dim = F._get_softmax_dim("softmax", input.dim(), _stacklevel)  # type: ignore[attr-defined]
     return (input, dim), {} if dtype is None else {"dtype": dtype}
 
 
@@ -112,15 +112,13 @@ _OPERATORS = {
     "truediv": "div",
     "xor": "bitwise_xor",
 }
-"""Methods behind operators, without their underscores. All other such methods (``__array__``, ``__complex__``)
-keep theirs: ``complex`` is another function."""
+"""Methods behind operators, without their underscores. All other such methods (``__array__``,
+``__complex__``) keep theirs: ``complex`` is another function."""
 
-_IN_PLACE = {
-    f"i{name}": f"{_OPERATORS[name]}_"
-    for name in "add and div floordiv lshift mod mul or pow rshift sub truediv xor".split()
-}
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+_IN_PLACE = {f"i{name}": f"{value}_" for name, value in _OPERATORS.items() if name not in _COMPARISONS}
 
-# The built-in methods of this kind; the others are written in Python and call the function with swapped operands.
+# The built-in methods of this kind; the others are written in Python and swap the operands themselves.
 _SWAPPED = {
     "__radd__": "add",
     "__rmul__": "mul",
@@ -130,23 +128,48 @@ _SWAPPED = {
 }
 
 _SPECIAL = {
-    "special_expit": "sigmoid",
-    "special_gammaln": "lgamma",
-    "special_psi": "digamma",
-    **{
-        f"special_{name}": name
-        for name in (
-            "digamma erf erfc erfinv exp2 expm1 i0 log1p log_softmax logit logsumexp round sinc softmax xlogy"
-        ).split()
-    },
     "linalg_matmul": "matmul",
+    "special_digamma": "digamma",
+    "special_erf": "erf",
+    "special_erfc": "erfc",
+    "special_erfinv": "erfinv",
+    "special_exp2": "exp2",
+    "special_expit": "sigmoid",
+    "special_expm1": "expm1",
+    "special_gammaln": "lgamma",
+    "special_i0": "i0",
+    "special_log1p": "log1p",
+    "special_log_softmax": "log_softmax",
+    "special_logit": "logit",
+    "special_logsumexp": "logsumexp",
+    "special_psi": "digamma",
+    "special_round": "round",
+    "special_sinc": "sinc",
+    "special_softmax": "softmax",
+    "special_xlogy": "xlogy",
 }
+"""Other names of functions that are registered."""
 
 _FUNCTIONAL = {name for name, value in vars(F).items() if isinstance(value, types.FunctionType)}
-_LIKE_FUNCTIONAL = frozenset(
-    "alpha_dropout celu dropout elu group_norm hardtanh layer_norm leaky_relu log_softmax relu rms_norm rrelu "
-    "selu sigmoid softmax tanh threshold".split()
-)
+_LIKE_FUNCTIONAL = {
+    "alpha_dropout",
+    "celu",
+    "dropout",
+    "elu",
+    "group_norm",
+    "hardtanh",
+    "layer_norm",
+    "leaky_relu",
+    "log_softmax",
+    "relu",
+    "rms_norm",
+    "rrelu",
+    "selu",
+    "sigmoid",
+    "softmax",
+    "tanh",
+    "threshold",
+}
 """Built-ins that take the arguments of the function of their name in ``torch.nn.functional``."""
 
 

@@ -54,7 +54,7 @@ def _without_questions(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rebuild(func: types.FunctionType, made: dict[types.FunctionType, types.FunctionType]) -> Any:
-    """``func`` and the functions it closes over (a decorator's, a dispatch on a flag), which may form cycles."""
+    """``func`` and the functions it closes over (of a decorator, a choice by flag); they may form cycles."""
     if func in made:
         return made[func]
     cells = tuple(types.CellType() for _ in func.__closure__ or ())

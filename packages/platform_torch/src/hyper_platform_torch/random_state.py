@@ -24,12 +24,12 @@ class TorchRandom:
     """The random verbs of the platform."""
 
     def draw_seed(self, device: Any) -> int:
-        """One number from the default CPU generator, which ``torch.manual_seed`` seeds: no device is waited for."""
+        """One number from the default CPU generator, also for other devices: none is waited for."""
         return int(torch.randint(0, 2**62, (), dtype=torch.int64, device="cpu"))
 
     @contextmanager
     def seeded(self, seed: int, device: Any) -> Iterator[None]:
-        """Random ops inside draw from ``seed``; the default generators continue afterwards as if nothing was drawn."""
+        """Random ops inside draw from ``seed``; the default generators go on as if nothing was drawn."""
         type_ = torch.device(device).type
         devices = [] if type_ == "cpu" else [torch.get_device_module(type_).current_device()]
         with torch.random.fork_rng(devices, device_type=type_ if devices else "cuda"):

@@ -22,13 +22,13 @@ _CALLERS = (
     (("torch", "distributed", "fsdp"), f"FSDP does not take DTensor parameters: {_DISTRIBUTE}"),
     (
         ("torch", "utils", "hooks.py"),
-        "full backward hooks of a module would see this rank's shard: put tensor hooks on its DTensor inputs or "
-        "outputs (x.register_hook), which get the gradient as a DTensor",
+        "full backward hooks of a module would see this rank's shard: put tensor hooks on its DTensor inputs "
+        "or outputs (x.register_hook), which get the gradient as a DTensor",
     ),
     (
         ("torch", "autograd", "function.py"),
-        "a torch.autograd.Function would see this rank's shard, and its gradients would be lost: wrap its call in "
-        "local_map, so that it gets local tensors",
+        "a torch.autograd.Function would see this rank's shard, and its gradients would be lost: wrap its "
+        "call in local_map, so that it gets local tensors",
     ),
     (
         ("torch", "distributed"),
@@ -37,9 +37,8 @@ _CALLERS = (
     ),
 )
 _OTHERWISE = (
-    "it was called from C++ (torch.tensor(x), a fused kernel, a fork of the framework) or with "
-    "__torch_function__ switched off; use x.to_local() or x.full_tensor() for a plain tensor, or local_map for "
-    "a function of local tensors"
+    "it was called from C++ (torch.tensor(x), a fused kernel) or with __torch_function__ switched off; use "
+    "x.to_local() or x.full_tensor() for a plain tensor, or local_map for a function of local tensors"
 )
 
 
@@ -47,8 +46,9 @@ def slipped_past(func: Any) -> RuntimeError:
     """The error for an operator that reached C++ with a DTensor, past ``__torch_function__``."""
     folders = [PurePath(frame.f_code.co_filename).parts for frame in _frames()]
     found = (advice for path, advice in _CALLERS for parts in folders if _holds(parts, path))
+    advice = next(found, _OTHERWISE)
     return RuntimeError(
-        f"{func} got a DTensor below __torch_function__, where it would see no data: {next(found, _OTHERWISE)}"
+        f"{func} got a DTensor below __torch_function__, where it would see no data: {advice}"
     )
 
 
@@ -65,7 +65,7 @@ def _holds(parts: tuple[str, ...], path: tuple[str, ...]) -> bool:
     return any(parts[start : start + len(path)] == path for start in range(len(parts)))
 
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 def check_not_in_function(what: str) -> None:
@@ -87,9 +87,9 @@ def check_not_in_function(what: str) -> None:
             ):
                 name = getattr(values.get("cls"), "__name__", "a torch.autograd.Function")
                 raise RuntimeError(
-                    f"{what} inside {name}, a torch.autograd.Function that was given DTensors: the gradients would be "
-                    "lost. Wrap its call in local_map, so that it gets local tensors; for torch.utils.checkpoint "
-                    "use use_reentrant=False"
+                    f"{what} inside {name}, a torch.autograd.Function that was given DTensors: the gradients "
+                    "would be lost. Wrap its call in local_map, so that it gets local tensors; for "
+                    "torch.utils.checkpoint use use_reentrant=False"
                 )
         frame = frame.f_back
 
@@ -121,8 +121,8 @@ class GradientNode:
             RuntimeError: Always; names tensor hooks.
         """
         raise RuntimeError(
-            "a hook on the grad_fn of a DTensor (a module's register_backward_hook is one) would see this rank's "
-            "shard of the gradient: use x.register_hook on the DTensor"
+            "a hook on the grad_fn of a DTensor (a module's register_backward_hook is one) would see this "
+            "rank's shard of the gradient: use x.register_hook on the DTensor"
         )
 
     register_prehook = register_hook

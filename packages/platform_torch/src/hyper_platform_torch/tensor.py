@@ -20,7 +20,8 @@ from hyper_platform_torch.refusals import GradientNode, check_not_in_function, s
 
 __all__ = ["TorchDTensor", "dispatcher"]
 
-_Base = torch._C.TensorBase
+# As Any: its attributes are looked up on the class, where stubs show the values of an instance.
+_Base: Any = torch._C.TensorBase
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _known: dict[Any, Known] = {
     torch.autograd.grad: Known(None, autograd_grad),
@@ -41,7 +42,7 @@ def _of_wrapper(member: Callable[..., Any], *args: Any) -> Any:
         return member(*args)
 
 
-class TorchDTensor(DTensor, torch.Tensor):
+class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and repr are DTensor's
     """A `hyper_dtensor.DTensor` that PyTorch takes for a tensor of the global shape.
 
     Its storage is empty: the data is the local tensor, on which autograd runs. The wrapper's own C++
@@ -96,12 +97,12 @@ class TorchDTensor(DTensor, torch.Tensor):
 
     # -- what it is -----------------------------------------------------------------------------------
     @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
+    def dtype(self) -> torch.dtype:
         """The dtype of the local tensor."""
         return self._local.dtype  # type: ignore[no-any-return]
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         """The device of the local tensor."""
         return self._local.device  # type: ignore[no-any-return]
 
@@ -135,7 +136,9 @@ class TorchDTensor(DTensor, torch.Tensor):
         """
         return int(self._whole("data_ptr()").data_ptr())
 
-    __hash__ = object.__hash__
+    # A tensor's own: a parameter that becomes a DTensor in place is found again in dictionaries, for example
+    # in the state of an optimizer.
+    __hash__ = torch.Tensor.__hash__
 
     # -- gradients -------------------------------------------------------------------------------------
     @property
@@ -168,7 +171,7 @@ class TorchDTensor(DTensor, torch.Tensor):
             _of_wrapper(_Base.requires_grad.__set__, self, needs)
 
     @property
-    def grad(self) -> DTensor | None:  # type: ignore[override]
+    def grad(self) -> DTensor | None:
         """The gradient of a leaf (or after ``retain_grad``), laid out as design section 3 says."""
         gradient = self._local.grad
         if gradient is None:
@@ -177,7 +180,7 @@ class TorchDTensor(DTensor, torch.Tensor):
         known = self.__dict__.get("_grad")
         if known is None or known._local is not gradient:
             known = self.__dict__["_grad"] = TorchDTensor(gradient, gradient_spec(self._spec), self._shape)
-        return known  # type: ignore[no-any-return]
+        return known
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -284,7 +287,7 @@ class TorchDTensor(DTensor, torch.Tensor):
 
     # -- exchanging and copying ----------------------------------------------------------------------
     @property
-    def data(self) -> TorchDTensor:  # type: ignore[override]
+    def data(self) -> TorchDTensor:
         """The tensor without history, on the same storage."""
         made = TorchDTensor(self._local.detach(), Spec.of(self._spec.layout), self._shape)
         return mark_copied(made, self) if self._spec.copied else made  # type: ignore[return-value]
@@ -314,7 +317,7 @@ class TorchDTensor(DTensor, torch.Tensor):
         self._views = self._origin = None
 
     def _renew_wrapper(self, like: TorchDTensor) -> None:
-        """Give this object a wrapper of another size, dtype or device, which a C++ tensor cannot change itself.
+        """Give this object a wrapper of another size, dtype or device; a C++ tensor cannot change its own.
 
         Raises:
             RuntimeError: If somebody holds a weak reference or a C++ handle to this object.
@@ -327,12 +330,12 @@ class TorchDTensor(DTensor, torch.Tensor):
             torch.utils.swap_tensors(self, fresh)
         except RuntimeError as error:
             raise RuntimeError(
-                f"{self!r} cannot become {like!r} in place, because something else refers to it ({error}); convert "
-                "it before it is used, or make a new parameter"
+                f"{self!r} cannot become {like!r} in place, because something else refers to it ({error}); "
+                "convert it before it is used, or make a new parameter"
             ) from error
 
     def _use_count(self) -> int:
-        return int(_of_wrapper(_Base._use_count, self))  # type: ignore[attr-defined]
+        return int(_of_wrapper(_Base._use_count, self))
 
     def _attributes(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _STATE}
@@ -348,7 +351,7 @@ class TorchDTensor(DTensor, torch.Tensor):
         made = TorchDTensor(local, Spec.of(self._spec.layout, self._spec.varying), self._shape)
         memo[id(self)] = made
         if is_parameter:
-            made._is_param = True  # type: ignore[attr-defined]
+            made._is_param = True
         made.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return made
 
@@ -378,7 +381,7 @@ def rebuild(
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
-        t._is_param = True  # type: ignore[attr-defined]
+        t._is_param = True
     t.__dict__.update(attributes)
     return t
 
