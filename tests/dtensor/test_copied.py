@@ -38,7 +38,7 @@ def test_a_copy_whose_source_was_written_is_refused() -> None:
     for t in (copy, moved):
         for use in (t.to_local, t.full_tensor, lambda t=t: t.redistribute([S1])):
             with pytest.raises(
-                LayoutError, match=r"taken from a split dim of another.*Take it again after the write"
+                LayoutError, match=r"taken from another as a copy.*Take it again after the write"
             ):
                 use()
 

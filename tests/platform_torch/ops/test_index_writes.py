@@ -138,6 +138,35 @@ def test_writes_through_views_reach_the_tensor(ranks2: RankPool) -> None:
     ranks2.run(write_through_views)
 
 
+def view_of_another_gradient_state() -> None:
+    """The values of such a view are shared, its gradient is not: writing into it is refused, reading is exact."""
+    import torch
+    from hyper_dtensor import DTensor, distribute_tensor
+    from hyper_layout import Shard
+
+    mesh = _mesh()
+    split = distribute_tensor(torch.ones(2, 12, dtype=torch.float64), mesh, [Shard(0)])
+    for take in (
+        lambda x: x.view_as(split),
+        lambda x: x.expand_as(x.view_as(split).view(4, 6)),
+        lambda x: x.type_as(split),
+    ):
+        leaf = torch.arange(24.0, dtype=torch.float64).reshape(4, 6).requires_grad_()
+        x = DTensor.from_local(leaf * 2.0, mesh)
+        y = take(x)
+        with refused("writes in place", ".clone()"):
+            y.zero_()
+        (y * y).sum().backward()
+        assert (leaf.grad == 8.0 * leaf).all()
+        with torch.no_grad():
+            take(x).zero_()
+        assert (x.to_local() == 0).all()
+
+
+def test_a_view_of_another_gradient_state_is_not_written(ranks2: RankPool) -> None:
+    ranks2.run(view_of_another_gradient_state)
+
+
 def refuse_real_slice() -> None:
     _, x = _split()
     with refused("getitem", "'tp'", "redistribute(tp=R)"):

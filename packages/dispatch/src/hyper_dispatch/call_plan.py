@@ -44,6 +44,7 @@ class CallPlan:
         spec: Layout and gradient state of the output, if there is exactly one and it is simply wrapped.
         known_shape: `(local, global)` shape of that output once it was seen, else None twice.
         grad: Whether gradients are on and an operand needs one.
+        loses_alias: Whether the outputs are views of operand 0's varying view, not of itself.
         untracked: Whether gradients are off and an operand needs one.
         is_simple: Whether the call is filled in by position, run and wrapped, and nothing else.
         is_direct: Whether the operands are all its arguments, in order.
@@ -60,6 +61,7 @@ class CallPlan:
         "known_shape",
         "kwargs",
         "lists",
+        "loses_alias",
         "named",
         "record",
         "slots",
@@ -104,8 +106,12 @@ class CallPlan:
         self.untracked = not grad_enabled and any(needs)
         self.source = places[0] if record.derives and grad_enabled and needs[0] else None
 
+        self.loses_alias = record.views and any(
+            entrance.operand == 0 and entrance.view_axes for entrance in self.entrances
+        )
         self.is_simple = not (
             self.untracked
+            or self.loses_alias
             or self.source is not None
             or record.draws is not None
             or record.writes

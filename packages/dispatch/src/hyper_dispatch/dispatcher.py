@@ -219,7 +219,7 @@ def _run(
     if op.inplace:
         return operands[0]
     result = _wrap(platform, plan, output)
-    if record.copied:
+    if record.copied or plan.loses_alias:
         for item in items(result):
             if isinstance(item, DTensor) and (
                 item._spec.copied or platform.shares_memory(item._local, operands[0]._local)

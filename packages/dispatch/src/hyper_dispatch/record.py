@@ -31,6 +31,7 @@ class Record:
         specs: Layout and gradient state of each output; None for one that is passed through.
         shapes: Global shape of each output where the rule knows it, else None.
         entrances: The operands that enter through a varying view or once.
+        views: Whether the outputs are views of operand 0.
         derives: Whether the outputs derive their varying view from operand 0.
         draws: Layout of the output of an operation that draws random numbers, else None.
         state_change: How an in-place call would change the gradient state of its target, or None.
@@ -51,6 +52,7 @@ class Record:
         "shapes",
         "specs",
         "state_change",
+        "views",
         "wrap_output",
         "writes",
     )
@@ -89,6 +91,7 @@ class Record:
         )
         self.shapes: Sequence[tuple[int, ...] | None] = effects.shapes or (None,) * len(layouts)
         self.entrances = _entrances(op, specs, varies, effects)
+        self.views = views
         self.derives = views and specs[0].invariant != 0
         self.copied = copies or any(spec.copied for spec in specs)
         self.draws: Layout | None = next(filter(None, layouts), None) if op.draws(cache_values) else None

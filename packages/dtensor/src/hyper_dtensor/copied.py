@@ -1,9 +1,10 @@
-"""Copies that stand where a single device has a view: ``x[i]`` of a split dim.
+"""Copies that stand where a single device has a view.
 
-Its owner alone has the value, so that the result is a new tensor, Partial over the axis. On a single device
-it would be a view: what is written into it would reach ``x``, and what is written into ``x`` would show in
-it. Both would be lost here and are refused. A *copied* tensor is marked in its spec, and passes the mark on
-to its views and redistributions.
+``x[i]`` of a split dim: its owner alone has the value, so that the result is a new tensor, Partial over the
+axis. A view whose operand entered through its varying view (``x.view_as(y)`` of a Replicate ``x`` and a split
+``y``): the values are shared, but not the gradients. On a single device what is written into the view would
+reach ``x``, and what is written into ``x`` would show in it. Both would be lost here and are refused. A
+*copied* tensor is marked in its spec, and passes the mark on to its views and redistributions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
 
 __all__ = ["check_current", "mark_copied", "refuse_write"]
+
+_WHEN = "x[i] of a split dim is one, and a view that has another gradient state"
 
 
 def mark_copied(t: DTensor, source: DTensor) -> DTensor:
@@ -37,7 +40,7 @@ def check_current(t: DTensor) -> None:
     known = t._copy_of
     if known is not None and get_platform().version(known[0]) != known[1]:
         raise LayoutError(
-            f"this tensor ({t._spec.layout.notation}) was taken from a split dim of another, as a copy, and "
+            f"this tensor ({t._spec.layout.notation}) was taken from another as a copy ({_WHEN}), and "
             "that was written in place since: on a single device it would show the new values. Take it again "
             "after the write, or .clone() it before"
         )
@@ -50,7 +53,7 @@ def refuse_write(t: DTensor, op_name: str) -> None:
         LayoutError: Always; names the cures.
     """
     raise LayoutError(
-        f"{op_name} writes in place into a tensor ({t._spec.layout.notation}) that was taken from a split "
-        "dim of another: it is a copy, and the write would not reach that tensor as it does on a single "
-        "device. Write through the index instead (x[i] = value), or .clone() it first if x is not meant"
+        f"{op_name} writes in place into a tensor ({t._spec.layout.notation}) that was taken from another, "
+        f"but is a copy ({_WHEN}): the write would not reach that tensor as it does on a single device. "
+        "Write through the index instead (x[i] = value), or .clone() it first if x is not meant"
     )
