@@ -101,7 +101,7 @@ def print_report(single: Run, ranks: Sequence[Run], tolerance: Tolerance) -> boo
     table.add_row("parameters", *(f"{run.footprint.num_parameters:,}" for run in runs))
     table.add_row("bytes of them", *(f"{run.footprint.num_bytes:,}" for run in runs))
     for kind in sorted({kind for run in runs for kind in run.footprint.collectives}):
-        table.add_row(f"{kind} per step", *(str(run.footprint.collectives.get(kind, 0)) for run in runs))
+        table.add_row(f"{kind}/step", *(str(run.footprint.collectives.get(kind, 0)) for run in runs))
     console = Console()
     console.print(table)
 
@@ -132,7 +132,8 @@ def plot(single: Run, ranks: Sequence[Run], path: Path) -> None:
     losses.plot(ranks[0].losses, label=f"{len(ranks)} ranks", color="tab:blue", linewidth=1)
     losses.set(ylabel="loss", title="The same training on one device and under tensor parallelism")
     losses.legend()
-    apart.semilogy(differences(single, ranks), color="tab:gray", nonpositive="mask")
+    drawable = [max(difference, 1e-17) for difference in differences(single, ranks)]  # the axis has no zero
+    apart.semilogy(drawable, color="tab:gray")
     apart.set(xlabel="step", ylabel="relative difference")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
