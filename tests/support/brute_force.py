@@ -76,7 +76,7 @@ class Sample:
             call is refused (it is untouched then).
         accepts: Rows that must be accepted on one axis: ``"S(0) R -> S(0)"``; ``P`` is ``P(sum)``. Without
             ``->`` the output is not looked at. On any of the calls with or without gradients.
-        two_axes: How many accepted cases run on the mesh of two axes.
+        two_axes: How many pairs of accepted cases run on the mesh of two axes (and half as many others).
         tolerance: Relative error allowed in float64; narrower results have their own.
         tensors_in_list: The call takes the inputs as one list (``cat``, ``stack``).
         label: Tells samples of one operation apart in test ids.
@@ -89,7 +89,7 @@ class Sample:
     grads: bool = True
     inplace: bool = False
     accepts: Sequence[str] = ()
-    two_axes: int = 40
+    two_axes: int = 25
     tolerance: float = 1e-12
     tensors_in_list: bool = False
     label: str = ""

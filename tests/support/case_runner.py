@@ -61,7 +61,7 @@ def run_sample(sample: Sample, world: int) -> list[Outcome]:
     shape, names = {2: ((2,), ("tp",)), 4: ((2, 2), ("dp", "tp"))}[world]
     runner = _Runner(sample, _start(shape, names))
     inputs: Sequence[Any] = sample.inputs
-    columns = one_axis_columns(inputs)
+    columns = one_axis_columns(inputs, len(shape))
     one_way = (False,) * len(inputs)
     if world == 2:
         cases = [Case((column,), one_way) for column in columns]

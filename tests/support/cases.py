@@ -22,8 +22,8 @@ __all__ = ["Case", "case_layouts", "one_axis_columns", "tokens_of", "two_axis_ca
 Column: TypeAlias = tuple[str, ...]
 
 FLOATING_PARTIALS = ("P(sum)", "P(avg)", "P(max)", "P(min)", "P(prod)")
-# Beyond this many combinations on one axis (five inputs and more) a part of them is tried.
-MOST_COLUMNS = 2500
+# Beyond this many combinations a part of them is tried: on one axis (five inputs and more), and on two.
+MOST_COLUMNS = {1: 2500, 2: 120}
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,12 @@ def tokens_of(given: Input) -> tuple[str, ...]:
     return ("R", "V", *shards, *FLOATING_PARTIALS)
 
 
-def one_axis_columns(inputs: Sequence[Input]) -> list[Column]:
-    """Every combination of placements on one axis."""
+def one_axis_columns(inputs: Sequence[Input], axes: int) -> list[Column]:
+    """Every combination of placements on one axis, for a mesh of one or two axes."""
     columns = list(itertools.product(*map(tokens_of, inputs)))
-    if len(columns) > MOST_COLUMNS:
-        columns = [columns[i] for i in sorted(random.Random(0).sample(range(len(columns)), MOST_COLUMNS))]
+    most = MOST_COLUMNS[axes]
+    if len(columns) > most:
+        columns = [columns[i] for i in sorted(random.Random(0).sample(range(len(columns)), most))]
     return columns
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hyper_layout import Shard
+from hyper_layout import Replicate, Shard
 from tests.support.brute_force import Input, Sample, brute_force
 from tests.support.on_ranks import distributed, mesh_of_all
 from tests.support.ranks import RankPool
@@ -87,6 +87,20 @@ def vocabulary_parallel() -> None:
     for bad in (6, -1):
         with pytest.raises(IndexError, match="out of range of 6 classes"):
             F.cross_entropy(distributed(logits, mesh, Shard(1)), torch.tensor([0, 1, 2, bad]))
+
+
+def a_bad_target_raises_on_every_rank() -> None:
+    """Whoever has the part of the batch it is in."""
+    mesh = mesh_of_all(2, 2)
+    logits = distributed(torch.zeros(4, 6), mesh, Shard(0), Shard(1))
+    bad = torch.tensor([0, 1, 2, 6])
+    for target in (bad, distributed(bad, mesh, Shard(0), Replicate())):
+        with pytest.raises(IndexError, match="out of range of 6 classes"):
+            F.cross_entropy(logits, target)
+
+
+def test_a_bad_target(ranks4: RankPool) -> None:
+    ranks4.run(a_bad_target_raises_on_every_rank)
 
 
 def low_precision() -> None:

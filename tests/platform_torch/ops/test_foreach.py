@@ -62,7 +62,7 @@ def norms(*tensors: Any, order: float) -> Any:
 def one(op: str, *variants: Any, **more: Any) -> Sample:
     return Sample(
         f"foreach_{op}", one_list, [few(*X), few(4)], [{"op": op, "scalars": v} for v in variants or (None,)],
-        accepts=["S(0) S(0) -> S(0) S(0)", "S(1) R -> S(1) R"], two_axes=12, **more,
+        accepts=["S(0) S(0) -> S(0) S(0)", "S(1) R -> S(1) R"], two_axes=6, **more,
     )  # fmt: skip
 
 
@@ -73,14 +73,14 @@ SAMPLES = [
     *(one(op, 2.0, [0.5, -1.0]) for op in ("add", "add_", "sub_", "mul", "mul_", "div_")),
     *(one(op, 2.0, grads=op != "maximum_") for op in ("maximum_", "minimum", "clamp_min_")),
     one("pow", 2.0, [2.0, 3.0]),
-    *(Sample(f"foreach_{op}", two_lists, [A, B, A, B], [{"op": op}], accepts=PAIRS, two_axes=12, grads=op != "copy_") for op in ("mul_", "div", "maximum", "copy_")),
-    *(Sample(f"foreach_{op}", two_lists, [A, B, A, B], [{"op": op}, {"op": op, "alpha": 0.5}], accepts=PAIRS, two_axes=12) for op in ("add", "sub_")),
-    Sample("foreach_lerp_", two_lists, [A, B, A, B], [{"op": "lerp_", "weight": 0.3}, {"op": "lerp_", "weight": 0.9}], accepts=PAIRS, two_axes=12),
+    *(Sample(f"foreach_{op}", two_lists, [A, B, A, B], [{"op": op}], accepts=PAIRS, two_axes=6, grads=op != "copy_") for op in ("mul_", "div", "maximum", "copy_")),
+    *(Sample(f"foreach_{op}", two_lists, [A, B, A, B], [{"op": op}, {"op": op, "alpha": 0.5}], accepts=PAIRS, two_axes=6) for op in ("add", "sub_")),
+    Sample("foreach_lerp_", two_lists, [A, B, A, B], [{"op": "lerp_", "weight": 0.3}, {"op": "lerp_", "weight": 0.9}], accepts=PAIRS, two_axes=6),
     *(
-        Sample(f"foreach_{op}", three_lists, [A, few(*X), few(*X)], [{"op": op, "value": 0.5}, {"op": op, "value": [2.0]}], accepts=["S(0) S(0) S(0) -> S(0)"], two_axes=12)
+        Sample(f"foreach_{op}", three_lists, [A, few(*X), few(*X)], [{"op": op, "value": 0.5}, {"op": op, "value": [2.0]}], accepts=["S(0) S(0) S(0) -> S(0)"], two_axes=6)
         for op in ("addcmul", "addcmul_", "addcdiv_")
     ),
-    Sample("foreach_mul", list_and_tensor, [A, B, Input((), tokens=("R", "V", "plain"))], [{"op": "mul"}], grads=False, accepts=["S(0) R R -> S(0) R", "S(1) S(0) plain -> S(1) S(0)"], two_axes=12),
+    Sample("foreach_mul", list_and_tensor, [A, B, Input((), tokens=("R", "V", "plain"))], [{"op": "mul"}], grads=False, accepts=["S(0) R R -> S(0) R", "S(1) S(0) plain -> S(1) S(0)"], two_axes=6),
     *(
         Sample("foreach_norm", norms, [Input(X), Input((4,), "tied")], [{"order": 2.0}, {"order": 1.0}, {"order": 3.0}, {"order": float("inf")}], grads=grads, accepts=["S(0) S(0) -> R R", "S(1) R -> R R"], two_axes=20, label="grads" if grads else "")
         for grads in (True, False)

@@ -27,7 +27,7 @@ WITH_BIAS = [
     "P R R -> P", "R P R -> P", "P R P -> P", "R R P -> P", "P(avg) R R -> P(avg)", "R R P(avg) -> P(avg)", "V R R -> R",
 ]  # fmt: skip
 SAMPLES = [
-    Sample("linear", "F.linear", [few(2, 4, 2), few(4, 2), few(4)], accepts=WITH_BIAS, two_axes=80),
+    Sample("linear", "F.linear", [few(2, 4, 2), few(4, 2), few(4)], accepts=WITH_BIAS, two_axes=50),
     Sample(
         "linear",
         "F.linear",
@@ -39,17 +39,17 @@ SAMPLES = [
         "F.linear",
         [few(2), few(4, 2), few(4)],
         accepts=["R S(0) S(0) -> S(0)", "S(0) S(1) R -> P"],
-        two_axes=20,
+        two_axes=12,
     ),
     Sample(
-        "linear", "F.linear", [few(4, 2), few(2)], accepts=["S(0) R -> S(0)", "S(1) S(0) -> P"], two_axes=20
+        "linear", "F.linear", [few(4, 2), few(2)], accepts=["S(0) R -> S(0)", "S(1) S(0) -> P"], two_axes=12
     ),
     Sample(
         "linear",
         by_keyword,
         [few(4, 2), few(4, 2), few(4)],
         accepts=["S(1) S(1) R -> P", "R R P -> P"],
-        two_axes=20,
+        two_axes=12,
         label="keywords",
     ),
 ]

@@ -23,7 +23,7 @@ SAMPLES = [
         [(4, 2), (2, 6)],
         accepts=["S(0) R -> S(0)", "R S(1) -> S(1)", "S(1) S(0) -> P", *LINEAR],
     ),
-    Sample("matmul", "operator.matmul", [(4, 2), (2, 6)], accepts=["S(1) S(0) -> P", *LINEAR], two_axes=20),
+    Sample("matmul", "operator.matmul", [(4, 2), (2, 6)], accepts=["S(1) S(0) -> P", *LINEAR], two_axes=12),
     Sample("matmul", "torch.matmul", [few(4), few(4)], accepts=["S(0) S(0) -> P", *LINEAR]),
     Sample(
         "matmul", "torch.matmul", [few(4), few(4, 2)], accepts=["S(0) S(0) -> P", "R S(1) -> S(0)", *LINEAR]
@@ -78,15 +78,15 @@ SAMPLES = [
         "torch.mv",
         [few(4, 2), few(2)],
         accepts=["S(0) R -> S(0)", "S(1) S(0) -> P", *LINEAR],
-        two_axes=20,
+        two_axes=12,
     ),
-    Sample("dot", "torch.dot", [few(4), few(4)], accepts=["S(0) S(0) -> P", *LINEAR], two_axes=20),
+    Sample("dot", "torch.dot", [few(4), few(4)], accepts=["S(0) S(0) -> P", *LINEAR], two_axes=12),
     Sample(
         "outer",
         "torch.outer",
         [few(4), few(2)],
         accepts=["S(0) R -> S(0)", "R S(0) -> S(1)", *LINEAR],
-        two_axes=20,
+        two_axes=12,
     ),
     Sample(
         "addmm",
@@ -118,7 +118,7 @@ SAMPLES = [
         "Tensor.addmm",
         [few(4, 1), few(4, 2), few(2, 2)],
         accepts=["S(0) S(0) R -> S(0)", "R R S(1) -> S(1)"],
-        two_axes=15,
+        two_axes=10,
         label="column",
     ),
     Sample(
@@ -127,7 +127,7 @@ SAMPLES = [
         [few(4, 2), few(4, 2), few(2, 2)],
         [{"beta": 0.5}, {"alpha": 2}],
         inplace=True,
-        two_axes=20,
+        two_axes=12,
         accepts=[
             "S(0) S(0) R -> S(0)",
             "S(1) R S(1) -> S(1)",
@@ -141,28 +141,28 @@ SAMPLES = [
         "torch.baddbmm",
         [few(2, 2, 2), few(2, 2, 2), few(2, 2, 2)],
         [{}, {"beta": 0.5}],
-        two_axes=20,
+        two_axes=12,
         accepts=["S(0) S(0) S(0) -> S(0)", "R S(2) S(1) -> P", "P R R -> P"],
     ),
     Sample(
         "addbmm",
         "torch.addbmm",
         [few(2, 2), few(2, 2, 2), few(2, 2, 2)],
-        two_axes=15,
+        two_axes=10,
         accepts=["R S(0) S(0) -> P", "S(0) S(1) R -> S(0)"],
     ),
     Sample(
         "addmv",
         "torch.addmv",
         [few(4), few(4, 2), few(2)],
-        two_axes=15,
+        two_axes=10,
         accepts=["S(0) S(0) R -> S(0)", "R S(1) S(0) -> P"],
     ),
     Sample(
         "addr",
         "torch.addr",
         [few(4, 2), few(4), few(2)],
-        two_axes=15,
+        two_axes=10,
         accepts=["S(0) S(0) R -> S(0)", "R P R -> P"],
     ),
 ]

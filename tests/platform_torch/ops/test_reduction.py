@@ -41,6 +41,7 @@ SAMPLES = [
     Sample("logsumexp", "torch.logsumexp", [X], [*ONE_DIM, {"dim": (0, 1)}], accepts=["S(0) -> R"]),
     Sample("var", "torch.var", [X], [*DIMS, {"dim": 0, "correction": 0}, {"dim": 1, "unbiased": False}], accepts=["S(0) -> R"]),
     Sample("std", "Tensor.std", [X], [(), (False,), (0, True, True), ((0, 1),)], accepts=["S(0) -> R"]),
+    Sample("nansum", "torch.nansum", [X], [{}, {"dim": 1}], accepts=["S(0) -> P(sum)", "V -> R"], two_axes=6),
     Sample("count_nonzero", "torch.count_nonzero", [Input(X, "tied")], [{}, {"dim": 0}], accepts=["S(0) -> P(sum)"]),
 ]
 
