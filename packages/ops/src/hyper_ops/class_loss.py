@@ -175,6 +175,9 @@ def _over_all_classes(sides: _Sides, logits: bool) -> Callable[..., Tensor]:
 
     def impl(x: Tensor, target: Tensor, weight: Tensor | None = None, **options: Any) -> Tensor:
         ops = get_platform().ops
+        if not sides.probabilities:
+            # Before it is cut, so that every rank sees what every other sees.
+            _check_range(target, x.shape[sides.classes] * sides.class_blocks, options["ignore_index"], sides)
         target = sides.cut_target(target)
         scores, normaliser = _normalised(widened(x), sides) if logits else (x, None)
         side = _ClassSide(sides, scores, normaliser, None if weight is None else widened(weight))
@@ -227,12 +230,6 @@ class _ClassSide:
         ignored = target == ignore_index
         here = self.scores.shape[sides.classes]
         number = here * sides.class_blocks
-        check_indices(
-            ~ignored & ((target < 0) | (target >= number)),
-            sides.mesh,
-            sides.target_axes,
-            f"a target is out of range of {number} classes and is not ignore_index ({ignore_index})",
-        )
         local = target - position(sides.mesh, sides.class_axes) * here
         owned = (local >= 0) & (local < here)
         local = ops.where(owned, local, ops.zeros_like(local))
@@ -297,6 +294,13 @@ class _ClassSide:
 
     def _sum(self, summands: Tensor) -> Tensor:
         return sum_over(summands, self.sides.mesh, self.sides.class_axes)
+
+
+def _check_range(target: Tensor, number: int, ignore_index: int, sides: _Sides) -> None:
+    """Refuse a target that no rank has the class of; its loss would be a finite number."""
+    bad = (target != ignore_index) & ((target < 0) | (target >= number))
+    message = f"a target is out of range of {number} classes and is not ignore_index ({ignore_index})"
+    check_indices(bad, sides.mesh, sides.target_axes, message)
 
 
 def _weight_of(target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor | None:

@@ -25,7 +25,7 @@ from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import all_gather, gather_invariant, vary
 from hyper_layout import DeviceMesh, Layout, LayoutError, Partial, Shard
 from hyper_ops.dims import normal_dims
-from hyper_ops.pieces import axes_of_dims, gather_stack, position, squeeze_dims, sum_over, tied_extreme
+from hyper_ops.pieces import axes_of_dims, gather_stack, position, squeeze_dims, sum_over, tied_extreme, widened
 
 Impl = Callable[..., Any]
 Values = Sequence[Any]
@@ -134,9 +134,9 @@ class Mean(Linear):
         return local_share
 
 
-@register_strategy("count_nonzero")
-class CountNonzero(Reduction):
-    """`count_nonzero(input, dim=None)`."""
+@register_strategy("sum_of_function")
+class SumOfFunction(Reduction):
+    """Sums of a function of the elements that is not linear: `count_nonzero`, `nansum`."""
 
     def reduced(self, values: Values) -> Token:
         return Partial("sum")
@@ -385,8 +385,9 @@ class LogSumExp(Reduction):
     ) -> Impl:
         mesh = layout.mesh
 
-        def of_ranks(*args: Any, **kwargs: Any) -> Any:
-            return func(gather_stack(func(*args, **kwargs), mesh, axes), 0)
+        def of_ranks(x: Any, *args: Any, **kwargs: Any) -> Any:
+            own = func(widened(x), *args, **kwargs)
+            return func(gather_stack(own, mesh, axes), 0).to(x.dtype)
 
         return of_ranks
 
@@ -432,10 +433,12 @@ class VarStd(Reduction):
             spread = _root_of_squares if root else _sum_of_squares
             count = prod(x.shape[dim] * layout.shard_counts[dim] for dim in dims)
             freedom = max(count - correction, 0)
-            whole = spread(_centred(x, dims, count, layout.mesh, axes), dims, layout.mesh, axes)
+            centred = _centred(widened(x), dims, count, layout.mesh, axes)
+            whole = spread(centred, dims, layout.mesh, axes)
             # Division by a tensor: by zero it gives inf or NaN, as the local operation does.
             whole = whole / get_platform().ops.full_like(whole, freedom**0.5 if root else freedom)
-            return whole if keepdim else squeeze_dims(whole, dims)
+            whole = whole if keepdim else squeeze_dims(whole, dims)
+            return whole if x.is_complex() else whole.to(x.dtype)
 
         return about_global_mean
 
