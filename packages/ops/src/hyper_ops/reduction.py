@@ -25,7 +25,15 @@ from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import all_gather, gather_invariant, vary
 from hyper_layout import DeviceMesh, Layout, LayoutError, Partial, Shard
 from hyper_ops.dims import normal_dims
-from hyper_ops.pieces import axes_of_dims, gather_stack, position, squeeze_dims, sum_over, tied_extreme, widened
+from hyper_ops.pieces import (
+    axes_of_dims,
+    gather_stack,
+    position,
+    squeeze_dims,
+    sum_over,
+    tied_extreme,
+    widened,
+)
 
 Impl = Callable[..., Any]
 Values = Sequence[Any]
