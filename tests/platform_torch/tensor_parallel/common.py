@@ -77,12 +77,16 @@ def whole(x: Any) -> torch.Tensor:
 
 
 def close(found: Any, expected: torch.Tensor, what: str = "", tolerance: float = TOLERANCE) -> None:
-    """Equal within a relative error of the whole tensor."""
+    """Equal within a relative error of the whole tensor.
+
+    Relative to 1e-3 where the expected norm is smaller: some gradients are zero but for rounding, as that of the
+    bias of a key projection, which shifts all scores of a query alike.
+    """
     found, expected = whole(found), expected.detach()
     assert found.shape == expected.shape, (what, found.shape, expected.shape)
     assert found.dtype == expected.dtype, (what, found.dtype, expected.dtype)
     found, expected = found.double(), expected.double()
-    error = float((found - expected).norm() / expected.norm().clamp_min(1e-9))
+    error = float((found - expected).norm() / expected.norm().clamp_min(1e-3))
     assert error <= tolerance, (what, error)
 
 

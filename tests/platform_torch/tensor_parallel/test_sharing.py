@@ -18,6 +18,7 @@ from hyper_parallel import (
     RowwiseParallel,
     SequenceParallel,
     Shard,
+    distribute_tensor,
     parallelize_module,
 )
 from tests.platform_torch.tensor_parallel.common import close, line, on_ranks, refused, same_gradients, values
@@ -136,21 +137,44 @@ def test_an_optimizer_built_before_keeps_training(name: str, sequence: bool) -> 
                 assert value.placements == parameter.placements
 
 
+def with_momentum(foreach: bool) -> tuple[Tied, torch.optim.Optimizer]:
+    """A model after its first step on one device."""
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=foreach)
+    backward(model, 0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return model, optimizer
+
+
 @on_ranks(2)
 @pytest.mark.parametrize("foreach", [False, True])
 def test_an_optimizer_with_old_state_is_told_so(foreach: bool) -> None:
-    """Momentum of whole tensors does not fit shards: an error, never a step that trains nothing."""
-    model = build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=foreach)
-    backward_plain = model(ids())
-    backward_plain.sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    del backward_plain
+    """Momentum of whole tensors does not fit shards: an error, never a fresh start in silence."""
+    model, optimizer = with_momentum(foreach)
     parallelize_module(model, line(), plan(False))
-    backward(model, 0)
-    with pytest.raises(ValueError, match="plain"):
+    backward(model, 1)
+    with pytest.raises(ValueError, match="plain tensor"):
         optimizer.step()
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_old_state_goes_on_when_it_is_distributed(foreach: bool) -> None:
+    """The optimizer finds its state under the same parameters; laid out like them it is exact."""
+    (single, reference), (parallel, optimizer) = with_momentum(foreach), with_momentum(foreach)
+    parallelize_module(parallel, line(), plan(False))
+    for parameter, state in optimizer.state.items():
+        state["momentum_buffer"] = distribute_tensor(
+            state["momentum_buffer"], parameter.device_mesh, parameter.placements
+        )
+    for step in (1, 2):
+        for model, stepping in ((single, reference), (parallel, optimizer)):
+            stepping.zero_grad()
+            backward(model, step)
+            stepping.step()
+        for (key, expected), found in zip(single.named_parameters(), parallel.parameters(), strict=True):
+            close(found, expected, key, 1e-11)
 
 
 @on_ranks(2)
@@ -188,7 +212,7 @@ def test_a_parameter_that_cannot_be_exchanged_in_place() -> None:
     """Somebody else holds on to the object: the error says what to do."""
     model = nn.Sequential(nn.Linear(HIDDEN, FEATURES))
     reference = weakref.ref(model[0].weight)
-    with pytest.raises(RuntimeError, match=r"in place .*build the optimizer afterwards"):
+    with pytest.raises(RuntimeError, match="in place, and an optimizer built before would train the old"):
         parallelize_module(model, line(), {"0": ColwiseParallel()})
     assert reference() is model[0].weight
 
