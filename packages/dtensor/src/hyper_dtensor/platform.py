@@ -35,10 +35,11 @@ class LocalOps(Protocol):
     Expand implementations compute with these, so that an operator family is written once for all
     frameworks. An adapter offers a namespace that has them; on PyTorch most are ``torch`` itself.
 
-    In use are abs, add, amax, amin, any, arange, as_tensor, cat, clamp, clone, div, einsum, exp, expand, full,
-    full_like, gather, index_select, isnan, linear, log, masked_fill, mul, narrow, ones_like, permute, pow, prod,
-    reshape, square, squeeze, stack, sub, sum, tile, unbind, unsqueeze, vector_norm, where, zeros_like; of a
-    tensor itself operators, indexing, ``shape``, ``dtype``, ``float``, ``to`` and ``is_complex``.
+    In use are abs, add, amax, amin, any, arange, as_tensor, cat, clamp, clone, div, einsum, exp,
+    expand, full, full_like, gather, index_select, isnan, linear, log, masked_fill, mul, narrow,
+    ones_like, permute, pow, prod, reshape, square, squeeze, stack, sub, sum, tile, unbind,
+    unsqueeze, vector_norm, where, zeros_like; of a tensor itself operators, indexing, ``shape``,
+    ``dtype``, ``float``, ``to`` and ``is_complex``.
     """
 
     def __getattr__(self, name: str) -> Callable[..., Any]: ...
