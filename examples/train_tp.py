@@ -167,7 +167,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tenso
 
 def main(
     ranks: Annotated[int, typer.Option(min=1, help="Processes that share the model: 1, 2 or 4.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 200,
     dtype: Annotated[Precision, typer.Option(help="Dtype of all processes.")] = Precision.float64,
     tied: Annotated[bool, typer.Option("--tied/--untied", help="One weight for embedding and head?")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 8,
