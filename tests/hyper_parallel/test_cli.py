@@ -50,19 +50,22 @@ def test_info_reports_a_missing_platform_instead_of_failing(monkeypatch: pytest.
 
 
 def test_ops_lists_every_registered_operator() -> None:
-    output = invoke("ops", "--markdown")
-    assert output.startswith("| operator | strategy |\n|---|---|\n")
-    assert op_names(), "something is registered"
-    assert [line.split(" | ")[0].removeprefix("| ") for line in output.splitlines()[2:]] == list(op_names())
-    assert f"{len(op_names())} operators" in invoke("ops")
+    output = invoke("ops")
+    assert f"{len(op_names())} operators" in output
+    assert "layer_norm" in output and "scaled_dot_product_attention" in output
+
+
+def test_the_documented_support_table_is_the_generated_one() -> None:
+    documented = Path(__file__).parents[2] / "docs" / "operators.md"
+    assert documented.read_text() == invoke("ops", "--markdown"), "run: hyper-parallel ops --markdown > docs/operators.md"
 
 
 def test_ops_lists_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_path: Path) -> None:
     environment = os.environ | {"HYPER_PARALLEL_OPS_YAML_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "hyper_parallel", "ops", "--markdown"]
+    command = [sys.executable, "-m", "hyper_parallel", "ops"]
     (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {local: true}\n")
     good = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert "| my_shape_of | runs on locals |" in good.stdout
+    assert "my_shape_of" in good.stdout and "runs on locals" in good.stdout
 
     (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {lokal: true}\n")
     bad = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hyper_dtensor.platform import get_platform
 from hyper_layout import DeviceMesh, mesh_for_rank
 
-__all__ = ["init_device_mesh"]
+__all__ = ["DeviceMesh", "init_device_mesh"]
 
 
 def init_device_mesh(

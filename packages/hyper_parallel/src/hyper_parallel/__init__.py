@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         set_platform,
         zeros,
     )
+    from hyper_dtensor.mesh import DeviceMesh
     from hyper_layout import (
-        DeviceMesh,
         Layout,
         LayoutError,
         Partial,

@@ -14,6 +14,7 @@ from hyper_dispatch import RegistryError, find_op, op_names
 from hyper_dtensor import get_platform
 from hyper_dtensor.platform import ENTRY_POINT_GROUP
 from hyper_ops import load_ops
+from hyper_ops.support_table import support_table
 
 # An entry point's name is the framework's import name; these distributions are what a report needs.
 DISTRIBUTIONS = ("hyper-parallel", "torch", "torch_npu", "mindspore", "numpy")
@@ -40,20 +41,20 @@ def info() -> None:
 
 @app.command()
 def ops(
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown table.")] = False,
+    markdown: Annotated[
+        bool, typer.Option(help="Print docs/operators.md: the rules of all families.")
+    ] = False,
 ) -> None:
     """List the registered operators and the strategy that lays out each."""
+    if markdown:
+        typer.echo(support_table(), nl=False)
+        return
     load_ops()
     try:
         rows = [(name, _strategy(name)) for name in op_names()]
     except RegistryError as error:  # in the user's own registrations
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-    if markdown:
-        typer.echo("| operator | strategy |\n|---|---|")
-        for name, strategy in rows:
-            typer.echo(f"| {name} | {strategy} |")
-        return
     table = Table("operator", "strategy", title=f"{len(rows)} operators")
     for name, strategy in rows:
         table.add_row(name, strategy)
