@@ -12,19 +12,16 @@ with an error if they are not.
 import math
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 import typer
-from tiny_lm import report
-from tiny_lm.data import python_help
-from tiny_lm.launch import Job, JobFailedError, Say, rank_environments, run_jobs
-from tiny_lm.model import Config, LanguageModel
 from torch import Tensor, nn
 
 from hyper_parallel import (
@@ -40,6 +37,10 @@ from hyper_parallel import (
     init_device_mesh,
     parallelize_module,
 )
+from tiny_lm import report
+from tiny_lm.data import python_help
+from tiny_lm.launch import Job, JobFailedError, Say, rank_environments, run_jobs
+from tiny_lm.model import Config, LanguageModel
 
 
 class Precision(StrEnum):
@@ -142,7 +143,8 @@ def train(model: nn.Module, options: Options, say: Say) -> None:
 
     with CommDebugMode() as comm:  # one more step, only to count what it sends
         train_step(model, optimizer, *next(batches))
-    held = [p.to_local() if isinstance(p, DTensor) else p for p in model.parameters()]
+    parameters: Iterable[Any] = model.parameters()
+    held = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
     say(report.Footprint(sum(p.numel() for p in held), sum(p.nbytes for p in held), dict(comm.counts)))
 
 
