@@ -57,7 +57,9 @@ def test_ops_lists_every_registered_operator() -> None:
 
 def test_the_documented_support_table_is_the_generated_one() -> None:
     documented = Path(__file__).parents[2] / "docs" / "operators.md"
-    assert documented.read_text() == invoke("ops", "--markdown"), "run: hyper-parallel ops --markdown > docs/operators.md"
+    assert documented.read_text() == invoke("ops", "--markdown"), (
+        "run: hyper-parallel ops --markdown > docs/operators.md"
+    )
 
 
 def test_ops_lists_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_path: Path) -> None:
