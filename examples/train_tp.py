@@ -162,7 +162,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tenso
     loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
     optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0, foreach=True)
     optimizer.step()
     return loss.item()
 
