@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -599,6 +600,11 @@ TERNARY = [
 ]
 
 SAMPLES = [*UNARY, *INPLACE, *NUMBERS, *BINARY, *TERNARY]
+# The engine puts the answers of the axes together alike for all of them.
+MOST_PAIRS = 10
+ON_TWO_AXES = [
+    replace(sample, two_axes=min(sample.two_axes, MOST_PAIRS)) for sample in SAMPLES if sample.two_axes
+]
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
@@ -606,6 +612,6 @@ def test_on_one_axis(sample: Sample, ranks2: RankPool) -> None:
     brute_force(ranks2, sample)
 
 
-@pytest.mark.parametrize("sample", [sample for sample in SAMPLES if sample.two_axes], ids=str)
+@pytest.mark.parametrize("sample", ON_TWO_AXES, ids=str)
 def test_on_two_axes(sample: Sample, ranks4: RankPool) -> None:
     brute_force(ranks4, sample)
