@@ -25,15 +25,38 @@ PLACEMENTS: dict[str, Placement] = {
 }
 
 # Their answers differ between two equal tensors, or between two calls.
-NO_COMPARISON = frozenset(
-    ["__hash__", "__repr__", "__format__", "__dir__", "__dlpack__", "__reduce_ex__", "__setstate__", "__deepcopy__", "data_ptr", "_cdata", "_backward_hooks", "_post_accumulate_grad_hooks", "_version", "layout", "grad_fn", "_use_count", "untyped_storage", "storage", "_typed_storage", "_storage", "empty_like", "new_empty", "new_empty_strided", "resize_", "resize_as_", "set_", "new", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_", "random_", "exponential_", "cauchy_", "log_normal_", "geometric_", "bernoulli", "bernoulli_", "multinomial", "poisson", "binomial", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "dropout_", "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "alpha_dropout_", "native_dropout", "rrelu", "rrelu_", "kaiming_uniform_", "xavier_uniform_", "kaiming_normal_", "xavier_normal_", "orthogonal_", "trunc_normal_", "gumbel_softmax", "svd_lowrank", "pca_lowrank", "fractional_max_pool2d", "fractional_max_pool3d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices", "_fused_dropout", "_sobol_engine_draw", "_weight_norm_interface", "linalg_eig", "eig", "linalg_svd", "svd", "linalg_qr", "qr", "linalg_eigh", "eigh", "geqrf", "lobpcg"]
-)
-# They leave the process in another state, or need a device.
-LEFT_OUT = frozenset(
-    ["cuda", "xpu", "ipu", "mtia", "hpu", "npu", "maia", "share_memory_", "module_load", "pin_memory", "record_stream", "_cudnn_init_dropout_state", "set_autocast_enabled", "__cuda_array_interface__"]
+NO_COMPARISON = {
+    *("__hash__", "__repr__", "__format__", "__dir__", "__dlpack__", "__reduce_ex__", "__setstate__"),
+    *("__deepcopy__", "data_ptr", "_cdata", "_backward_hooks", "_post_accumulate_grad_hooks", "_version"),
+    *("layout", "grad_fn", "_use_count", "untyped_storage", "storage", "_typed_storage", "_storage"),
+    *("empty_like", "new_empty", "new_empty_strided", "resize_", "resize_as_", "set_", "new"),
+    # Random.
+    *("rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_", "random_", "exponential_"),
+    *(
+        "cauchy_",
+        "log_normal_",
+        "geometric_",
+        "bernoulli",
+        "bernoulli_",
+        "multinomial",
+        "poisson",
+        "binomial",
+    ),
+    *("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "alpha_dropout_"),
+    *("feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_"),
+    *("native_dropout", "rrelu", "rrelu_", "kaiming_uniform_", "gumbel_softmax", "svd_lowrank"),
+    *("pca_lowrank", "fractional_max_pool2d", "fractional_max_pool3d", "_fused_dropout"),
+    *("fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices", "_sobol_engine_draw"),
+    # Unique up to signs.
+    *("linalg_eig", "linalg_svd", "svd", "linalg_qr", "qr", "linalg_eigh", "geqrf"),
+}
+LEFT_OUT = {
+    # They leave the process in another state, or need a device.
+    *("cuda", "xpu", "ipu", "mtia", "hpu", "npu", "maia", "share_memory_", "module_load", "pin_memory"),
+    *("record_stream", "_cudnn_init_dropout_state", "__cuda_array_interface__"),
     # Slow where they refuse.
-    + ["lobpcg", "binary_cross_entropy"]
-)
+    *("lobpcg", "binary_cross_entropy"),
+}
 
 
 @dataclass

@@ -93,6 +93,8 @@ def assert_equal(got: Any, expected: Any, what: str = "", tolerance: float = 1e-
         f"{what}: {tuple(got.shape)} instead of {tuple(expected.shape)}"
     )
     assert got.dtype == expected.dtype, f"{what}: {got.dtype} instead of {expected.dtype}"
+    if not got.is_floating_point():
+        got, expected = got.double(), expected.double()
     scale = max(float(expected.abs().max()) if expected.numel() else 0.0, 1e-30)
     error = float((got - expected).abs().max()) if expected.numel() else 0.0
     assert error <= tolerance * scale, f"{what}: relative error {error / scale:.1e}"

@@ -22,9 +22,11 @@ def grad_of_leaves() -> None:
     for placement in (S0, S1, R):
         x, dx = leaves(placement)
         weight = numbers(4, 4, seed=1)
-        w, dw = weight.clone().requires_grad_(), laid_out(weight, line(), R).requires_grad_()
-        expected = torch.autograd.grad((x * w).sin().sum(), [x, w])
-        got = torch.autograd.grad((dx * dw).sin().sum(), [dx, dw])
+        other = S0 if placement is S1 else R
+        w, dw = weight.clone().requires_grad_(), laid_out(weight, line(), other).requires_grad_()
+        expected = torch.autograd.grad((x @ w).square().sum(), [x, w])
+        product = dx @ dw
+        got = torch.autograd.grad(product.redistribute([S0]).square().sum(), [dx, dw])
         for ours, theirs, leaf in zip(got, expected, (dx, dw), strict=True):
             assert_equal(ours, theirs)
             assert ours.placements == leaf.placements
@@ -45,17 +47,17 @@ def grad_of_gathered() -> None:
     """Rule 4: what reached a gathered tensor whole, and what reached its varying view, add up."""
     x, dx = leaves(S0)
     other = numbers(4, 4, seed=1)
-    do = laid_out(other, line(), S0)
+    do = laid_out(other, line(), S1)
     y, dy = x * 2, (dx * 2).redistribute([R])
-    expected = torch.autograd.grad((y * other).sum() + y.square().sum(), [y, x], retain_graph=True)
-    got = torch.autograd.grad((dy * do).sum() + dy.square().sum(), [dy, dx], retain_graph=True)
+    expected = torch.autograd.grad((y @ other).sum() + y.square().sum(), [y, x], retain_graph=True)
+    got = torch.autograd.grad((dy @ do).sum() + dy.square().sum(), [dy, dx], retain_graph=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_equal(ours, theirs)
     assert got[0].placements == (R,)
     # A view of the gathered tensor.
     z, dz = y.t(), dy.t()
-    expected = torch.autograd.grad((z * other).sum() + z.square().sum(), [z, y, x])
-    got = torch.autograd.grad((dz * do).sum() + dz.square().sum(), [dz, dy, dx])
+    expected = torch.autograd.grad((z @ other).sum() + z.square().sum(), [z, y, x])
+    got = torch.autograd.grad((dz @ do).sum() + dz.square().sum(), [dz, dy, dx])
     for ours, theirs in zip(got, expected, strict=True):
         assert_equal(ours, theirs)
 
@@ -136,15 +138,15 @@ def backward_calls() -> None:
     w, dw = leaves(R)
     # torch.autograd.backward, several roots, plain ones among them.
     plain, dplain = (numbers(3, seed=4).requires_grad_() for _ in range(2))
-    torch.autograd.backward([(x * w).sum(), plain.square().sum()])
-    torch.autograd.backward([(dx * dw).sum(), dplain.square().sum()])
+    torch.autograd.backward([(x @ w).sum(), plain.square().sum()])
+    torch.autograd.backward([(dx @ dw).sum(), dplain.square().sum()])
     for ours, theirs in ((dx, x), (dw, w), (dplain, plain)):
         assert_equal(ours.grad, theirs.grad)
     # backward(inputs=): only these.
     for t in (x, w, dx, dw):
         t.grad = None
-    (x * w).sum().backward(inputs=[w])
-    (dx * dw).sum().backward(inputs=[dw])
+    (x @ w).sum().backward(inputs=[w])
+    (dx @ dw).sum().backward(inputs=[dw])
     assert dx.grad is None
     assert_equal(dw.grad, w.grad)
     # A sensitivity, positional arguments, and a Partial root.
@@ -167,7 +169,12 @@ def hooks() -> None:
     for placement, shown in ((S0, (S0,)), (R, (R,)), (P, (R,))):
         x, dx = leaves(placement)
         seen: list[DTensor] = []
-        doubled = [t.register_hook(lambda g: seen.append(g) or g * 2) for t in (x, dx)]
+
+        def double(gradient: DTensor, seen: list[DTensor] = seen) -> DTensor:
+            seen.append(gradient)
+            return gradient * 2
+
+        doubled = [t.register_hook(double) for t in (x, dx)]
         y, dy = x * 3, dx * 3
         y.register_hook(lambda g: g + 1)
         dy.register_hook(lambda g: g + 1)
@@ -193,22 +200,22 @@ def test_tensor_hooks_get_dtensors(ranks2: RankPool) -> None:
 def late_hook() -> list[str]:
     """Rule 4: a hook on a gathered tensor that was used already would miss a part."""
     _, dx = leaves(S0)
-    other = laid_out(numbers(4, 4, seed=1), line(), S0)
+    other = laid_out(numbers(4, 4, seed=1), line(), S1)
     messages = []
     for register in ("register_hook", "retain_grad"):
         gathered = (dx * 2).redistribute([R])
-        loss = (gathered * other).sum()
+        loss = (gathered @ other).sum()
         arguments = [lambda g: g] if register == "register_hook" else []
         messages.append(raised(lambda g=gathered, r=register, a=arguments: getattr(g, r)(*a)))
         loss.backward()
     # Registered before the first use, both see the whole.
-    x, dx = leaves(S0)
+    _, dx = leaves(S0)
     seen: list[DTensor] = []
     gathered = (dx * 2).redistribute([R])
     gathered.register_hook(seen.append)
     gathered.retain_grad()
-    ((gathered * other).sum() + gathered.sum()).backward()
-    whole = numbers(4, 4, seed=1) + 1
+    ((gathered @ other).sum() + gathered.sum()).backward()
+    whole = numbers(4, 4, seed=1).sum(1).expand(4, 4) + 1
     assert_equal(seen[0], whole)
     assert_equal(gathered.grad, whole)
     assert gathered.retains_grad
@@ -266,7 +273,7 @@ def test_retain_grad(ranks2: RankPool) -> None:
 
 def attributes() -> None:
     mesh = line()
-    x, dx = leaves(S0)
+    _, dx = leaves(S0)
     assert dx.requires_grad
     assert dx.is_leaf
     assert dx.grad_fn is None
@@ -318,10 +325,10 @@ def exchanged_data() -> None:
     mesh = line()
     w, dw = leaves(R)
     other = numbers(4, 4, seed=1)
-    do = laid_out(other, mesh, S0)
+    do = laid_out(other, mesh, S1)
     for step in range(3):
-        (w * other).sin().sum().backward()
-        (dw * do).sin().sum().backward()
+        (w @ other).sin().sum().backward()
+        (dw @ do).sin().sum().backward()
         assert_equal(dw.grad, w.grad, f"step {step}")
         new = numbers(4, 4, seed=10 + step)
         w.data = new.clone()

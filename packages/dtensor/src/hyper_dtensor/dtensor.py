@@ -118,6 +118,8 @@ class DTensor:
         spec = Spec.of(layout, varying)
         t = platform.wrap(local, spec, _global_shape(local, spec))
         t._views = platform.memo(local)
+        if not platform.grad_enabled():
+            t._untracked = True  # perhaps made in a function whose history the framework keeps (rule 7)
         if run_check:
             check_replicated(t)
         return t

@@ -11,25 +11,28 @@ import torch
 
 from hyper_dtensor import DTensor
 
-__all__ = ["GradientNode", "check_not_in_function", "slipped_past"]
+__all__ = ["GradientNode", "check_not_in_function", "foreign_history", "refuse_wrappers", "slipped_past"]
 
 _DISTRIBUTE = (
     "distribute the model on a mesh axis instead: distribute_module replicates its parameters over the axis, "
     "parallelize_module splits them, and a batch that is Shard(0) on the axis trains data-parallel"
 )
-_CALLERS = (
+_FUNCTION = (
+    "a torch.autograd.Function would see this rank's shard, and its gradients would be lost: wrap its call "
+    "in local_map, so that it gets local tensors; for torch.utils.checkpoint use use_reentrant=False"
+)
+_WRAPPERS = (
     (("torch", "nn", "parallel"), f"DistributedDataParallel does not take DTensor parameters: {_DISTRIBUTE}"),
     (("torch", "distributed", "fsdp"), f"FSDP does not take DTensor parameters: {_DISTRIBUTE}"),
+)
+_CALLERS = (
+    *_WRAPPERS,
     (
         ("torch", "utils", "hooks.py"),
         "full backward hooks of a module would see this rank's shard: put tensor hooks on its DTensor inputs "
         "or outputs (x.register_hook), which get the gradient as a DTensor",
     ),
-    (
-        ("torch", "autograd", "function.py"),
-        "a torch.autograd.Function would see this rank's shard, and its gradients would be lost: wrap its "
-        "call in local_map, so that it gets local tensors",
-    ),
+    (("torch", "autograd", "function.py"), _FUNCTION),
     (
         ("torch", "distributed"),
         "a collective of torch.distributed does not take a DTensor: use x.redistribute(...), or call it on "
@@ -42,27 +45,42 @@ _OTHERWISE = (
 )
 
 
+def _advice(callers: tuple[tuple[tuple[str, ...], str], ...]) -> str | None:
+    """What to tell a caller among ``callers`` (path and text) that is on the stack; the first one counts."""
+    folders = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        folders.append(PurePath(frame.f_code.co_filename).parts)
+        frame = frame.f_back
+    return next((text for path, text in callers for parts in folders if _holds(parts, path)), None)
+
+
+def _holds(parts: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    return any(parts[start : start + len(path)] == path for start in range(len(parts)))
+
+
 def slipped_past(func: Any) -> RuntimeError:
     """The error for an operator that reached C++ with a DTensor, past ``__torch_function__``."""
-    folders = [PurePath(frame.f_code.co_filename).parts for frame in _frames()]
-    found = (advice for path, advice in _CALLERS for parts in folders if _holds(parts, path))
-    advice = next(found, _OTHERWISE)
+    advice = _advice(_CALLERS) or _OTHERWISE
     return RuntimeError(
         f"{func} got a DTensor below __torch_function__, where it would see no data: {advice}"
     )
 
 
-def _frames() -> list[FrameType]:
-    frames: list[FrameType] = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
+def foreign_history() -> RuntimeError:
+    """The error for a DTensor on which the framework recorded a history of its own."""
+    return RuntimeError(f"this DTensor has a history that is not tracked: {_advice(_CALLERS) or _FUNCTION}")
 
 
-def _holds(parts: tuple[str, ...], path: tuple[str, ...]) -> bool:
-    return any(parts[start : start + len(path)] == path for start in range(len(parts)))
+def refuse_wrappers(error: Exception) -> None:
+    """Say it where an operation was refused inside of a wrapper that does not take DTensor parameters.
+
+    Raises:
+        RuntimeError: If such a wrapper is on the call stack.
+    """
+    advice = _advice(_WRAPPERS)
+    if advice is not None:
+        raise RuntimeError(advice) from error
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]

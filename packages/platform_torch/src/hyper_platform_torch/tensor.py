@@ -16,7 +16,13 @@ from hyper_layout import Layout, LayoutError
 from hyper_platform_torch.composed import COMPOSED
 from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
 from hyper_platform_torch.names import Known, describe
-from hyper_platform_torch.refusals import GradientNode, check_not_in_function, slipped_past
+from hyper_platform_torch.refusals import (
+    GradientNode,
+    check_not_in_function,
+    foreign_history,
+    refuse_wrappers,
+    slipped_past,
+)
 
 __all__ = ["TorchDTensor", "dispatcher"]
 
@@ -27,6 +33,10 @@ _known: dict[Any, Known] = {
     torch.autograd.grad: Known(None, autograd_grad),
     torch.autograd.backward: Known(None, autograd_backward),
     **{function: Known(None, composed) for function, composed in COMPOSED.items()},
+    # Asked by Module.to and Module.to_empty: whether ``.data =`` does, which keeps the parameter object.
+    torch._has_compatible_shallow_copy_type: Known(
+        None, lambda x, y: isinstance(x, TorchDTensor) and isinstance(y, TorchDTensor)
+    ),
 }
 dispatcher = OpDispatcher()
 
@@ -85,7 +95,11 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             return call(*args, **kwargs)
         if arrange is not None:
             args, kwargs = arrange(args, kwargs)
-        result = dispatcher.dispatch(name, call, args, kwargs)
+        try:
+            result = dispatcher.dispatch(name, call, args, kwargs)
+        except (ValueError, NotImplementedError) as error:
+            refuse_wrappers(error)
+            raise
         if args and result is args[0] and isinstance(result, TorchDTensor):
             result._show_gradient_need()
         return result
@@ -135,6 +149,19 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             RuntimeError: If the tensor is not Replicate everywhere.
         """
         return int(self._whole("data_ptr()").data_ptr())
+
+    def untyped_storage(self) -> Any:
+        """Storage of the local data where it is the whole tensor, else as `data_ptr`."""
+        return self._whole("untyped_storage()").untyped_storage()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._whole("__dlpack__()").__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._whole("__dlpack__()").__dlpack_device__()
+
+    def __complex__(self) -> complex:
+        return complex(self._whole("item()").item())
 
     # A tensor's own: a parameter that becomes a DTensor in place is found again in dictionaries, for example
     # in the state of an optimizer.
@@ -207,7 +234,13 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
 
     @property
     def grad_fn(self) -> Any:
-        """The node that made the local tensor, to look at; ``None`` for a leaf."""
+        """The node that made the local tensor, to look at; ``None`` for a leaf.
+
+        Raises:
+            RuntimeError: If the framework recorded a history on the wrapper (rule 7).
+        """
+        if self._has_foreign_history():
+            raise foreign_history()
         node = self._local.grad_fn
         return None if node is None else GradientNode(node)
 
