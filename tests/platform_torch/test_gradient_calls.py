@@ -310,6 +310,15 @@ def attributes() -> None:
     assert z.requires_grad
     z.sum().backward()
     assert_equal(dx.grad, torch.ones(4, 4, dtype=torch.float64))
+    for write in (
+        lambda t: t.__setitem__((slice(None), 0), dx[:, 0]),
+        lambda t: torch._foreach_add_([t], [dx]),
+    ):
+        written = laid_out(numbers(4, 4), mesh, S0)
+        write(written)
+        assert torch.Tensor.requires_grad.__get__(written)
+        with torch._C.DisableTorchFunctionSubclass():
+            assert torch.Tensor.requires_grad.__get__(written)
     # detach_
     z.detach_()
     assert not z.requires_grad
@@ -337,6 +346,9 @@ def exchanged_data() -> None:
         assert_equal(dw, new)
     # Another layout and another dtype, in the same object.
     known = dw
+    dw.sum().backward()
+    assert "gradient" in raised(lambda: setattr(dw, "data", laid_out(other, mesh, S0)), ValueError)
+    dw.grad = None
     dw.data = laid_out(other, mesh, S0)
     assert dw.placements == (S0,)
     dw.data = dw.data.float()

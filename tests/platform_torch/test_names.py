@@ -212,15 +212,14 @@ def forms() -> None:
         lambda x, y, v: torch.stack([x, y], 2),
         lambda x, y, v: F.mse_loss(x, y),
         lambda x, y, v: torch.square(x).mean(),
-        lambda x, y, v: torch.atleast_2d(x),
-        lambda x, y, v: torch.broadcast_tensors(x, y)[0],
-        lambda x, y, v: (),
         lambda x, y, v: x.unflatten(-1, (2, 2)),
         lambda x, y, v: torch.clamp(x, 0, 1),
         lambda x, y, v: x.clip(min=0),
     ]
     # These meet other rows of the second operand, ask for a value, or are built-ins without a rule.
     whole_only: list[Callable[..., Any]] = [
+        lambda x, y, v: torch.broadcast_tensors(x, y)[0],
+        lambda x, y, v: torch.atleast_2d(x),
         lambda x, y, v: F.glu(x, 1),
         lambda x, y, v: torch.einsum("ij,kj->ik", x, y),
         lambda x, y, v: torch.einsum("ij,kj->ik", [x, y]),

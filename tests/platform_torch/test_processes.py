@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from hyper_dtensor import DTensor, distribute_tensor, get_platform, init_device_mesh
-from hyper_layout import Replicate, Shard
+from hyper_layout import Partial, Replicate, Shard
 from hyper_platform_torch.processes import BACKENDS, TorchProcesses
 from tests.platform_torch.helpers import numbers
 from tests.support.ranks import RankPool, run_once
@@ -106,6 +106,36 @@ def smaller() -> list[float]:
 
 def test_a_mesh_smaller_than_the_world(ranks4: RankPool) -> None:
     assert ranks4.run(smaller) == [[0.0, 1.0], [0.0, 1.0], [2.0, 3.0], [2.0, 3.0]]
+
+
+DTYPES = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn),
+]
+
+
+def every_dtype() -> None:
+    """Numbers of every dtype are moved unchanged, and those that can be added are added."""
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    for dtype in DTYPES:
+        whole = (numbers(4, 4) * 3).round().abs().to(dtype)
+        for placement in (Shard(0), Shard(1), Replicate()):
+            x = distribute_tensor(whole, mesh, [placement])
+            for target in (Shard(0), Shard(1), Replicate()):
+                full = x.redistribute([target]).full_tensor()
+                assert full.dtype == dtype
+                assert torch.equal(full.view(torch.uint8), whole.view(torch.uint8)), dtype
+        if dtype in (torch.bool, torch.float8_e4m3fn):
+            continue
+        part = DTensor.from_local(whole, mesh, [Partial()])
+        for target in (Replicate(), Shard(0), Shard(1)):
+            full = part.redistribute([target]).full_tensor()
+            assert full.dtype == dtype
+            assert torch.equal(full, whole + whole), dtype
+
+
+def test_collectives_of_every_dtype(ranks2: RankPool) -> None:
+    ranks2.run(every_dtype)
 
 
 def native() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hyper_platform_torch.python_functions import python_body
-from tests.platform_torch.helpers import S0, R, assert_equal, laid_out, line, numbers
+from tests.platform_torch.helpers import S0, R, assert_equal, full, laid_out, line, numbers
 from tests.support.ranks import RankPool
 
 

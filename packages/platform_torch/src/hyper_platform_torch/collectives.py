@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,39 @@ def _by_rank(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Te
     return placed
 
 
+# What every backend sends; other dtypes travel as bytes.
+_SENT = {
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+}
+
+
+def _as_bytes(x: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """``move(x)`` on the bytes of the elements, in a further dim."""
+    return move(x.detach().contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1)
+
+
+def _reducible(x: torch.Tensor, op: str) -> torch.Tensor | None:
+    """``x`` in a dtype that backends reduce; ``None`` if its own is one, or nothing helps."""
+    if x.dtype in (torch.int16, torch.bool):
+        return x.to(torch.int32)
+    return torch.view_as_real(x) if x.is_complex() and op == "sum" else None
+
+
+def _reduced(out: torch.Tensor, dtype: torch.dtype, op: str) -> torch.Tensor:
+    """A reduced tensor in the dtype that was given; a sum of bool is the number of true ones."""
+    if dtype.is_complex:
+        return torch.view_as_complex(out)
+    return out.to(torch.int64 if dtype == torch.bool and op == "sum" else dtype)
+
+
 def _loses_nan(x: torch.Tensor, op: str) -> bool:
     return op in ("max", "min") and x.is_floating_point()
 
@@ -48,16 +81,17 @@ class TorchCollectives:
         x = x.detach()
         if _loses_nan(x, op):
             return from_integers(self.all_reduce(to_integers(x, op), op, group), x.dtype)
-        if x.dtype == torch.bool:
-            return self.all_reduce(x.to(torch.uint8), op, group).to(
-                torch.bool if op != "sum" else torch.int64
-            )
+        other = _reducible(x, op)
+        if other is not None:
+            return _reduced(self.all_reduce(other, op, group), x.dtype, op)
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out, _REDUCE[op], group=group.handle)
         return out
 
     def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
         """Join the pieces of the group along ``dim``."""
+        if x.dtype not in _SENT:
+            return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
         x = x.detach().contiguous()
         pieces = [torch.empty_like(x) for _ in group.ranks]
         dist.all_gather(pieces, x, group=group.handle)
@@ -67,6 +101,9 @@ class TorchCollectives:
         """Reduce and keep this rank's piece of ``dim``."""
         if _loses_nan(x, op):
             return from_integers(self.reduce_scatter(to_integers(x.detach(), op), dim, op, group), x.dtype)
+        other = _reducible(x.detach(), op)
+        if other is not None:
+            return _reduced(self.reduce_scatter(other, dim, op, group), x.dtype, op)
         pieces = _by_rank(x.detach().chunk(len(group.ranks), dim), group)
         sent = torch.cat(pieces)
         out = torch.empty_like(pieces[0], memory_format=torch.contiguous_format)
@@ -75,6 +112,8 @@ class TorchCollectives:
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
         """Send piece i of ``split_dim`` to position i, join what arrives along ``concat_dim``."""
+        if x.dtype not in _SENT:
+            return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
         pieces = _by_rank(x.detach().chunk(len(group.ranks), split_dim), group)
         sent = torch.cat(pieces)
         received = torch.empty_like(sent)
@@ -83,12 +122,16 @@ class TorchCollectives:
 
     def broadcast(self, x: torch.Tensor, source: int, group: TorchGroup) -> torch.Tensor:
         """The tensor of the rank at position ``source``."""
+        if x.dtype not in _SENT:
+            return _as_bytes(x, lambda sent: self.broadcast(sent, source, group))
         out = x.detach().clone(memory_format=torch.contiguous_format)
         dist.broadcast(out, group.ranks[source], group=group.handle)
         return out
 
     def scatter(self, x: torch.Tensor, dim: int, source: int, group: TorchGroup) -> torch.Tensor:
         """This position's piece along ``dim`` of the tensor of the rank at ``source``."""
+        if x.dtype not in _SENT:
+            return _as_bytes(x, lambda sent: self.scatter(sent, dim, source, group))
         pieces = [piece.contiguous() for piece in x.detach().chunk(len(group.ranks), dim)]
         out = torch.empty_like(pieces[0])
         is_source = dist.get_rank() == group.ranks[source]

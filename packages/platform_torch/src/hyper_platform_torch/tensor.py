@@ -100,8 +100,10 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         except (ValueError, NotImplementedError) as error:
             refuse_wrappers(error)
             raise
-        if args and result is args[0] and isinstance(result, TorchDTensor):
-            result._show_gradient_need()
+        if args and (result is args[0] or result is None):  # written in place
+            for t in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
+                if isinstance(t, TorchDTensor):
+                    t._show_gradient_need()
         return result
 
     @classmethod
@@ -194,7 +196,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     def _show_gradient_need(self) -> None:
         """Let the wrapper's flag say what the local's does, after it changed."""
         needs = self._local.requires_grad
-        if _of_wrapper(_Base.requires_grad.__get__, self) is not needs:
+        if _of_wrapper(_Base.requires_grad.__get__, self) is not needs and not self._has_foreign_history():
             _of_wrapper(_Base.requires_grad.__set__, self, needs)
 
     @property
@@ -334,6 +336,11 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             )
         local, new = self._local, value._local.detach()
         layout = value._spec.layout
+        if local.grad is not None and (layout is not self._spec.layout or value._shape != self._shape):
+            raise LayoutError(
+                f"{self!r} cannot become {value!r}: it has a gradient, which would keep the layout it has; "
+                "set .grad = None first"
+            )
         if (value.dtype, value.device, value._shape) != (
             _of_wrapper(_Base.dtype.__get__, self),
             _of_wrapper(_Base.device.__get__, self),
