@@ -41,10 +41,22 @@ def mask(shape: tuple[int, ...]) -> Input:
 
 
 SAMPLES = [
-    Sample("attention", SDPA, QKV, [{}, {"scale": 0.5}], accepts=[*ALIKE, *CUT, "S(2) R R -> S(2)"], two_axes=16),
+    Sample(
+        "attention", SDPA, QKV, [{}, {"scale": 0.5}], accepts=[*ALIKE, *CUT, "S(2) R R -> S(2)"], two_axes=16
+    ),
     Sample("attention", SDPA, QKV, [{"is_causal": True}], accepts=[*ALIKE, *CUT], label="causal", two_axes=8),
-    Sample("attention", SDPA, GROUPED, [{"enable_gqa": True}], accepts=[*ALIKE, *CUT], label="grouped", two_axes=24),
-    Sample("attention", SDPA, ONE_GROUP, [{"enable_gqa": True}], accepts=CUT[:1], label="one group", two_axes=16),
+    Sample(
+        "attention",
+        SDPA,
+        GROUPED,
+        [{"enable_gqa": True}],
+        accepts=[*ALIKE, *CUT],
+        label="grouped",
+        two_axes=24,
+    ),
+    Sample(
+        "attention", SDPA, ONE_GROUP, [{"enable_gqa": True}], accepts=CUT[:1], label="one group", two_axes=16
+    ),
     Sample(
         "attention",
         masked,
@@ -59,7 +71,12 @@ SAMPLES = [
         masked,
         [*FEW, mask((2, 1, 6, 4))],
         [{}],
-        accepts=["S(1) S(1) S(1) R -> S(1)", "S(0) S(0) S(0) S(0) -> S(0)", "S(0) S(0) S(0) R -> S(0)", "S(2) R R S(2) -> S(2)"],
+        accepts=[
+            "S(1) S(1) S(1) R -> S(1)",
+            "S(0) S(0) S(0) S(0) -> S(0)",
+            "S(0) S(0) S(0) R -> S(0)",
+            "S(2) R R S(2) -> S(2)",
+        ],
         label="mask",
         two_axes=8,
     ),

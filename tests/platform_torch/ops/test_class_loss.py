@@ -20,31 +20,91 @@ IMAGE = Input((N, C, 2), tokens=("R", "V", "S(0)", "S(1)", "S(2)"))
 # Of six classes the last is the one that is ignored in some variants; on two ranks of the batch unevenly often.
 TARGET = Input((N,), "integers", high=C, tokens=("R", "S(0)", "plain"))
 WEIGHT = Input((C,), "positive", grad=False, tokens=("R", "S(0)"))
-SUM = ["S(0) S(0) -> P(sum)", "S(0) R -> P(sum)", "S(1) R -> R", "S(1) plain -> R", "S(0) plain -> P(sum)", "V R -> R"]
+SUM = [
+    "S(0) S(0) -> P(sum)",
+    "S(0) R -> P(sum)",
+    "S(1) R -> R",
+    "S(1) plain -> R",
+    "S(0) plain -> P(sum)",
+    "V R -> R",
+]
 NONE = ["S(0) S(0) -> S(0)", "S(0) R -> S(0)", "S(1) R -> R"]
 WEIGHTED = ["S(0) S(0) R -> P(sum)", "S(0) R R -> P(sum)", "S(1) R R -> R", "S(1) R S(0) -> R"]
-REDUCED = [{}, {"ignore_index": 1}, {"reduction": "sum", "ignore_index": 2}, {"label_smoothing": 0.1, "ignore_index": 1}]
+REDUCED = [
+    {},
+    {"ignore_index": 1},
+    {"reduction": "sum", "ignore_index": 2},
+    {"label_smoothing": 0.1, "ignore_index": 1},
+]
 
 
 def weighted(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, **options: object) -> torch.Tensor:
     return F.cross_entropy(x, target, weight, **options)  # type: ignore[arg-type]
 
 
-def weighted_nll(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, **options: object) -> torch.Tensor:
+def weighted_nll(
+    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, **options: object
+) -> torch.Tensor:
     return F.nll_loss(x, target, weight, **options)  # type: ignore[arg-type]
 
 
 SAMPLES = [
     Sample("cross_entropy", "F.cross_entropy", [LOGITS, TARGET], REDUCED, accepts=SUM),
-    Sample("cross_entropy", "F.cross_entropy", [LOGITS, TARGET], [{"reduction": "none", "label_smoothing": 0.2}, {"reduction": "none"}], accepts=NONE, label="none", two_axes=16),
+    Sample(
+        "cross_entropy",
+        "F.cross_entropy",
+        [LOGITS, TARGET],
+        [{"reduction": "none", "label_smoothing": 0.2}, {"reduction": "none"}],
+        accepts=NONE,
+        label="none",
+        two_axes=16,
+    ),
     Sample("cross_entropy", weighted, [LOGITS, TARGET, WEIGHT], REDUCED, accepts=WEIGHTED, label="weighted"),
-    Sample("cross_entropy", weighted, [LOGITS, TARGET, WEIGHT], [{"reduction": "none", "label_smoothing": 0.2}], label="weighted none", two_axes=12),
-    Sample("cross_entropy", "F.cross_entropy", [IMAGE, Input((N, 2), "integers", high=C, tokens=("R", "S(0)", "S(1)"))], REDUCED, accepts=["S(2) S(1) -> P(sum)", "S(2) R -> P(sum)", "S(1) R -> R"], label="image"),
-    Sample("cross_entropy", "F.cross_entropy", [Input((C,)), Input((), "integers", high=C)], [{}, {"label_smoothing": 0.1}], accepts=["S(0) R -> R"], label="one"),
-    Sample("cross_entropy", "F.cross_entropy", [LOGITS, Input((N, C), "positive", tokens=("R", "V", "S(0)", "S(1)"))], [{}, {"reduction": "sum", "label_smoothing": 0.1}], accepts=["S(0) S(0) -> P(sum)", "S(1) S(1) -> R", "S(1) R -> R", "S(0) R -> P(sum)"], label="probabilities"),
-    Sample("cross_entropy", weighted, [LOGITS, Input((N, C), "positive", tokens=("R", "S(0)", "S(1)")), WEIGHT], [{}, {"reduction": "none", "label_smoothing": 0.1}], accepts=["S(1) S(1) R", "S(1) S(1) S(0)"], label="weighted probabilities", two_axes=16),
+    Sample(
+        "cross_entropy",
+        weighted,
+        [LOGITS, TARGET, WEIGHT],
+        [{"reduction": "none", "label_smoothing": 0.2}],
+        label="weighted none",
+        two_axes=12,
+    ),
+    Sample(
+        "cross_entropy",
+        "F.cross_entropy",
+        [IMAGE, Input((N, 2), "integers", high=C, tokens=("R", "S(0)", "S(1)"))],
+        REDUCED,
+        accepts=["S(2) S(1) -> P(sum)", "S(2) R -> P(sum)", "S(1) R -> R"],
+        label="image",
+    ),
+    Sample(
+        "cross_entropy",
+        "F.cross_entropy",
+        [Input((C,)), Input((), "integers", high=C)],
+        [{}, {"label_smoothing": 0.1}],
+        accepts=["S(0) R -> R"],
+        label="one",
+    ),
+    Sample(
+        "cross_entropy",
+        "F.cross_entropy",
+        [LOGITS, Input((N, C), "positive", tokens=("R", "V", "S(0)", "S(1)"))],
+        [{}, {"reduction": "sum", "label_smoothing": 0.1}],
+        accepts=["S(0) S(0) -> P(sum)", "S(1) S(1) -> R", "S(1) R -> R", "S(0) R -> P(sum)"],
+        label="probabilities",
+    ),
+    Sample(
+        "cross_entropy",
+        weighted,
+        [LOGITS, Input((N, C), "positive", tokens=("R", "S(0)", "S(1)")), WEIGHT],
+        [{}, {"reduction": "none", "label_smoothing": 0.1}],
+        accepts=["S(1) S(1) R", "S(1) S(1) S(0)"],
+        label="weighted probabilities",
+        two_axes=16,
+    ),
     Sample("nll_loss", "F.nll_loss", [LOGITS, TARGET], REDUCED[:3], accepts=[*SUM, "P R -> P"]),
-    Sample("nll_loss", weighted_nll, [LOGITS, TARGET, WEIGHT], REDUCED[:3], accepts=WEIGHTED, label="weighted"),
+    Sample(
+        "nll_loss", weighted_nll, [LOGITS, TARGET, WEIGHT], REDUCED[:3], accepts=WEIGHTED, label="weighted"
+    ),
 ]
 
 

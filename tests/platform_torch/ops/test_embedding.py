@@ -15,13 +15,42 @@ from tests.support.ranks import RankPool
 
 IDS = Input((2, 4), "integers", low=0, high=8)
 TABLE = (8, 6)
-SPLIT = ["S(0) R -> S(0)", "S(1) R -> S(1)", "R S(0) -> P(sum)", "R S(1) -> S(2)", "R P -> P", "R V -> R", "R P(avg) -> P(avg)"]
+SPLIT = [
+    "S(0) R -> S(0)",
+    "S(1) R -> S(1)",
+    "R S(0) -> P(sum)",
+    "R S(1) -> S(2)",
+    "R P -> P",
+    "R V -> R",
+    "R P(avg) -> P(avg)",
+]
 
 SAMPLES = [
-    Sample("embedding", "F.embedding", [IDS, TABLE], [{}, {"padding_idx": 3}, {"padding_idx": -1}], accepts=SPLIT),
-    Sample("embedding", "F.embedding", [Input((2, 4), "integers", high=8, tokens=("plain",)), TABLE], label="plain ids", accepts=["plain S(0) -> P(sum)", "plain S(1) -> S(2)"]),
-    Sample("embedding", "F.embedding", [IDS, TABLE], [{"scale_grad_by_freq": True}], label="by frequency", accepts=["R R -> R", "R V -> R"]),
-    Sample("embedding", "F.embedding", [Input((), "integers", high=8), TABLE], label="one id", accepts=["R S(0) -> P(sum)"]),
+    Sample(
+        "embedding", "F.embedding", [IDS, TABLE], [{}, {"padding_idx": 3}, {"padding_idx": -1}], accepts=SPLIT
+    ),
+    Sample(
+        "embedding",
+        "F.embedding",
+        [Input((2, 4), "integers", high=8, tokens=("plain",)), TABLE],
+        label="plain ids",
+        accepts=["plain S(0) -> P(sum)", "plain S(1) -> S(2)"],
+    ),
+    Sample(
+        "embedding",
+        "F.embedding",
+        [IDS, TABLE],
+        [{"scale_grad_by_freq": True}],
+        label="by frequency",
+        accepts=["R R -> R", "R V -> R"],
+    ),
+    Sample(
+        "embedding",
+        "F.embedding",
+        [Input((), "integers", high=8), TABLE],
+        label="one id",
+        accepts=["R S(0) -> P(sum)"],
+    ),
 ]
 
 

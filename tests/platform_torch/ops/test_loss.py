@@ -22,7 +22,9 @@ def weighted_mse(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, re
     return F.mse_loss(x, target, reduction=reduction, weight=weight)
 
 
-def weighted_huber(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, reduction: str) -> torch.Tensor:
+def weighted_huber(
+    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, reduction: str
+) -> torch.Tensor:
     return F.huber_loss(x, target, reduction, 0.3, weight)
 
 
@@ -65,7 +67,9 @@ def pair(op: str, *variants: dict[str, object], second: str = "normal") -> list[
 
 def weight(shape: tuple[int, ...] = X) -> Input:
     """A weight with fewer placements to try than an input."""
-    return Input(shape, "positive", grad=False, tokens=("R", "V", *(f"S({d})" for d, n in enumerate(shape) if n > 1)))
+    return Input(
+        shape, "positive", grad=False, tokens=("R", "V", *(f"S({d})" for d, n in enumerate(shape) if n > 1))
+    )
 
 
 SAMPLES = [
@@ -82,9 +86,30 @@ SAMPLES = [
         accepts=SUM,
         two_axes=10,
     ),
-    Sample("mse_loss", deprecated_mse, [Input(X, tokens=("R", "S(0)")), Input(X, tokens=("R",))], [{"size_average": False}, {"reduce": True}], two_axes=2, label="deprecated"),
-    Sample("mse_loss", deprecated_mse, [Input(X, tokens=("R", "S(0)")), Input(X, tokens=("R",))], [{"reduce": False}], two_axes=2, label="deprecated none"),
-    Sample("binary_cross_entropy", bce, [Input(X, tokens=TOKENS), Input(X, grad=False, tokens=TOKENS)], [("mean",), ("sum",)], accepts=SUM, two_axes=8),
+    Sample(
+        "mse_loss",
+        deprecated_mse,
+        [Input(X, tokens=("R", "S(0)")), Input(X, tokens=("R",))],
+        [{"size_average": False}, {"reduce": True}],
+        two_axes=2,
+        label="deprecated",
+    ),
+    Sample(
+        "mse_loss",
+        deprecated_mse,
+        [Input(X, tokens=("R", "S(0)")), Input(X, tokens=("R",))],
+        [{"reduce": False}],
+        two_axes=2,
+        label="deprecated none",
+    ),
+    Sample(
+        "binary_cross_entropy",
+        bce,
+        [Input(X, tokens=TOKENS), Input(X, grad=False, tokens=TOKENS)],
+        [("mean",), ("sum",)],
+        accepts=SUM,
+        two_axes=8,
+    ),
     Sample(
         "mse_loss",
         weighted_mse,
@@ -94,11 +119,23 @@ SAMPLES = [
         accepts=WEIGHTED,
         two_axes=12,
     ),
-    Sample("huber_loss", weighted_huber, [Input(X, tokens=TOKENS), Input(X, tokens=("R", "S(0)")), weight()], [("mean",)], label="weighted", accepts=WEIGHTED[:1], two_axes=6),
+    Sample(
+        "huber_loss",
+        weighted_huber,
+        [Input(X, tokens=TOKENS), Input(X, tokens=("R", "S(0)")), weight()],
+        [("mean",)],
+        label="weighted",
+        accepts=WEIGHTED[:1],
+        two_axes=6,
+    ),
     Sample(
         "binary_cross_entropy",
         weighted_bce,
-        [Input(X, tokens=TOKENS), Input(X, "booleans", dtype="float64", grad=False, tokens=TOKENS[2:4]), weight((4, 1))],
+        [
+            Input(X, tokens=TOKENS),
+            Input(X, "booleans", dtype="float64", grad=False, tokens=TOKENS[2:4]),
+            weight((4, 1)),
+        ],
         [("mean",)],
         accepts=["S(0) S(0) S(0) -> P(sum)", "S(1) S(1) R -> P(sum)"],
         label="weighted",
@@ -107,7 +144,12 @@ SAMPLES = [
     Sample(
         "binary_cross_entropy_with_logits",
         bce_with_logits,
-        [Input(X, tokens=("R", "S(0)", "S(1)")), Input(X, "unit", tokens=("R", "S(0)", "S(1)")), weight((4, 1)), weight((6,))],
+        [
+            Input(X, tokens=("R", "S(0)", "S(1)")),
+            Input(X, "unit", tokens=("R", "S(0)", "S(1)")),
+            weight((4, 1)),
+            weight((6,)),
+        ],
         [("mean",)],
         accepts=["S(1) S(1) R S(0) -> P(sum)", "S(0) S(0) R R -> P(sum)"],
         label="weighted",

@@ -28,11 +28,31 @@ FEW = ("R", "V", "S(0)", "P(sum)")
 NO_BIAS = ["S(0) R -> S(0)", "S(1) R -> S(1)", "V R -> R", "R V -> R"]
 
 SAMPLES = [
-    Sample("layer_norm", layer_norm, [X, Input((6,), tokens=FEW), Input((6,), tokens=FEW)], [(1e-5,), (1e-2,)], accepts=["S(0) R R -> S(0)", "S(1) R R -> S(1)", "R R V -> R"]),
-    Sample("layer_norm", layer_norm, [X, Input((4, 6), tokens=FEW), Input((4, 6), tokens=("R", "V"))], [(1e-5,)], label="two dims", accepts=["S(0) R R -> S(0)"], two_axes=10),
+    Sample(
+        "layer_norm",
+        layer_norm,
+        [X, Input((6,), tokens=FEW), Input((6,), tokens=FEW)],
+        [(1e-5,), (1e-2,)],
+        accepts=["S(0) R R -> S(0)", "S(1) R R -> S(1)", "R R V -> R"],
+    ),
+    Sample(
+        "layer_norm",
+        layer_norm,
+        [X, Input((4, 6), tokens=FEW), Input((4, 6), tokens=("R", "V"))],
+        [(1e-5,)],
+        label="two dims",
+        accepts=["S(0) R R -> S(0)"],
+        two_axes=10,
+    ),
     Sample("layer_norm", plain_norm, [X], [(6,)], label="plain", accepts=["S(0) -> S(0)"]),
     Sample("rms_norm", rms_norm, [X, Input((6,), tokens=FEW)], [(1e-5,), (1e-2,)], accepts=NO_BIAS),
-    Sample("LayerNorm", "F.layer_norm", [X], [{"normalized_shape": [6]}, {"normalized_shape": [6], "eps": 0.1}], label="keyword"),
+    Sample(
+        "LayerNorm",
+        "F.layer_norm",
+        [X],
+        [{"normalized_shape": [6]}, {"normalized_shape": [6], "eps": 0.1}],
+        label="keyword",
+    ),
 ]
 
 

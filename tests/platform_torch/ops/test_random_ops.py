@@ -27,7 +27,9 @@ def fillings() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     return {
         "dropout": lambda x: F.dropout(x, 0.5),
         "alpha_dropout": lambda x: F.alpha_dropout(x, 0.5, training=True),
-        "attention": lambda x: F.scaled_dot_product_attention(*[x.unsqueeze(-1)] * 3, dropout_p=0.5).squeeze(-1),
+        "attention": lambda x: F.scaled_dot_product_attention(*[x.unsqueeze(-1)] * 3, dropout_p=0.5).squeeze(
+            -1
+        ),
         "dropout of torch": lambda x: torch.dropout(x, 0.5, True),
         "bernoulli": lambda x: torch.bernoulli(x * 0.5),
         "bernoulli_": lambda x: x.bernoulli_(0.5),
