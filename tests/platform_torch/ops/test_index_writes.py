@@ -141,6 +141,7 @@ def test_writes_through_views_reach_the_tensor(ranks2: RankPool) -> None:
 def view_of_another_gradient_state() -> None:
     """The values of such a view are shared, its gradient is not: writing into it is refused, reading is exact."""
     import torch
+
     from hyper_dtensor import DTensor, distribute_tensor
     from hyper_layout import Shard
 
