@@ -92,6 +92,7 @@ class _Runner:
         self.function = _resolve(sample.call)
         self.values = [_values(given, number) for number, given in enumerate(self.inputs)]
         self.references = [_Reference(self, variant) for variant in sample.variants]
+        self.pieces: dict[tuple[int, Layout], Tensor] = {}
         self.finished = 0
         self.refusals = 0
 
@@ -189,7 +190,7 @@ class _Runner:
                 leaf = value.clone()
             else:
                 wants = wants and not any(op in NO_GRADIENT for op in layout.partial)
-                leaf = _piece(value, layout, i)[layout.local_slice(value.shape)].clone()
+                leaf = self.piece(i, layout).clone()
             leaf.requires_grad_(wants)
             leaves.append(leaf if wants else None)
             local = leaf.clone() if self.sample.inplace and i == 0 else leaf
@@ -207,6 +208,15 @@ class _Runner:
                 )
             )
         return tensors, leaves
+
+    def piece(self, i: int, layout: Layout) -> Tensor:
+        """This rank's part of input ``i`` in a layout; kept for the next case."""
+        known = self.pieces.get((i, layout))
+        if known is None:
+            value = self.values[i]
+            known = _piece(value, layout, i)[layout.local_slice(value.shape)]
+            self.pieces[i, layout] = known
+        return known
 
     def compare(self, case: Case, layouts: Sequence[Layout | None], needs_grad: bool, number: int) -> str:
         """One call against the reference; the layouts of the outputs as text.

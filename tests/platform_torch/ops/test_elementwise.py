@@ -266,6 +266,10 @@ QUOTIENTS = ["P R -> P", "P V -> P", "P(avg) R -> P(avg)"]
 # One operand has a dim of size 1, or lacks one.
 ROW = ["S(0) R -> S(0)", "S(1) S(0) -> S(1)"]
 
+# For functions that know no Partial, one is enough to see it refused.
+NO_ALGEBRA = Input(X, tokens=("R", "V", "S(0)", "S(1)", "P(sum)"))
+NO_ALGEBRA_ROW = Input((6,), "positive", tokens=("R", "V", "S(0)", "P(sum)"))
+
 BINARY = [
     Sample("add", "torch.add", [X, X], [{}, {"alpha": 2}, {"alpha": -0.5}], accepts=[*SAME, *SUMS]),
     Sample("sub", "Tensor.sub", [X, X], [{}, {"alpha": 2}], accepts=[*SAME, *SUMS]),
@@ -340,7 +344,7 @@ BINARY = [
         two_axes=10,
     ),
     *(
-        Sample(op, f"torch.{op}", [X, Input((6,), "positive")], accepts=ROW, two_axes=10)
+        Sample(op, f"torch.{op}", [NO_ALGEBRA, NO_ALGEBRA_ROW], accepts=ROW, two_axes=4)
         for op in [
             "atan2",
             "copysign",
@@ -357,13 +361,19 @@ BINARY = [
     Sample(
         "floor_divide",
         "torch.floor_divide",
-        [X, Input((6,), "positive")],
+        [NO_ALGEBRA, NO_ALGEBRA_ROW],
         grads=False,
         accepts=ROW,
-        two_axes=10,
+        two_axes=4,
     ),
     *(
-        Sample(op, f"torch.{op}", [Input(X, "tied"), Input((6,), "tied")], accepts=ROW, two_axes=6)
+        Sample(
+            op,
+            f"torch.{op}",
+            [Input(X, "tied", tokens=NO_ALGEBRA.tokens), Input((6,), "tied", tokens=NO_ALGEBRA_ROW.tokens)],
+            accepts=ROW,
+            two_axes=4,
+        )
         for op in ["eq", "lt", "ge", "isclose"]
     ),
     *(

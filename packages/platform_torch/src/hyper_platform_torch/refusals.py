@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import PurePath
 from types import FrameType
@@ -47,15 +48,17 @@ _OTHERWISE = (
 
 def _advice(callers: tuple[tuple[tuple[str, ...], str], ...]) -> str | None:
     """What to tell a caller among ``callers`` (path and text) that is on the stack; the first one counts."""
-    folders = []
+    files = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        folders.append(PurePath(frame.f_code.co_filename).parts)
+        files.append(frame.f_code.co_filename)
         frame = frame.f_back
-    return next((text for path, text in callers for parts in folders if _holds(parts, path)), None)
+    return next((text for path, text in callers for file in files if _is_below(file, path)), None)
 
 
-def _holds(parts: tuple[str, ...], path: tuple[str, ...]) -> bool:
+@functools.cache
+def _is_below(file: str, path: tuple[str, ...]) -> bool:
+    parts = PurePath(file).parts
     return any(parts[start : start + len(path)] == path for start in range(len(parts)))
 
 
