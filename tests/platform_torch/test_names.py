@@ -140,6 +140,10 @@ def operators() -> None:
     a, b = laid_out(x, mesh, R), laid_out(y, mesh, S1)
     assert_equal(a @ b, x @ y)
     assert_equal(b.__rmatmul__(a), x @ y)
+    for operand in ((0,), "a", object()):
+        for op in (*BINARY[:7], *IN_PLACE):
+            with pytest.raises((TypeError, ValueError, RuntimeError)):
+                op(laid_out(x, mesh, S0), operand)
     c = laid_out(x, mesh, S0)
     c @= laid_out(y, mesh, R)
     assert_equal(c, x @ y)

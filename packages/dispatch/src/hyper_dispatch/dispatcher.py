@@ -217,7 +217,8 @@ def _run(
     else:
         output = run_random(platform, record.draws, plan.impl, local_args, local_kwargs)
     if op.inplace:
-        return operands[0]
+        # An operator's method says so of an operand it does not take: nothing was written.
+        return operands[0] if output is not NotImplemented else output
     result = _wrap(platform, plan, output)
     if record.copied or plan.loses_alias:
         for item in items(result):
@@ -237,6 +238,8 @@ def _run(
 
 def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
     """Wrap the local result."""
+    if output is NotImplemented:
+        return output
     spec = plan.spec
     if spec is not None and output.__class__ is not tuple and output.__class__ is not list:
         result = wrap(output, spec, plan.record.shapes[0])

@@ -35,7 +35,16 @@ def _adjoint(x: Any) -> Any:
     return _same_if_real(torch.adjoint)(x).mT
 
 
+def _type(x: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    if dtype is None:
+        return x._local.type()
+    if isinstance(dtype, torch.dtype):
+        return x.to(dtype, non_blocking=non_blocking)
+    raise TypeError(f"type() of a DTensor takes a torch.dtype, got {dtype!r}: use x.to(dtype)")
+
+
 COMPOSED: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+    torch.Tensor.type: _type,
     torch.adjoint: _adjoint,
     torch.Tensor.adjoint: _adjoint,
     _Tensor.H.__get__: _adjoint,

@@ -178,6 +178,9 @@ def describe(func: Callable[..., Any]) -> Known:
     found = _FORMS.get(func)
     if found is not None:
         return found
+    inner = getattr(func, "__wrapped__", None)
+    if inner is not None and not isinstance(inner, types.FunctionType):
+        func = inner  # the built-in itself: the wrapper turns a wrong type into NotImplemented
     name = getattr(func, "__name__", None) or repr(func)
     if name in ("__get__", "__set__", "__delete__"):
         # A property: its descriptor has the name. A getter is called with the tensor alone.

@@ -61,9 +61,13 @@ def _rebuild(func: types.FunctionType, made: dict[types.FunctionType, types.Func
     names = _without_questions(func.__globals__)
     if "overrides" in func.__code__.co_names and names.get("torch") is torch:
         names = {**names, "torch": _TORCH}
+    helpers = [name for name in func.__code__.co_names if _hands_over(func.__globals__.get(name), func)]
+    if helpers:
+        names = dict(names)
     rebuilt = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, cells or None)
     rebuilt.__kwdefaults__ = func.__kwdefaults__
     made[func] = rebuilt
+    names.update({name: _rebuild(func.__globals__[name], made) for name in helpers})
     for cell, old in zip(cells, func.__closure__ or (), strict=True):
         try:
             value = old.cell_contents
@@ -71,6 +75,14 @@ def _rebuild(func: types.FunctionType, made: dict[types.FunctionType, types.Func
             continue
         cell.cell_contents = _rebuild(value, made) if isinstance(value, types.FunctionType) else value
     return rebuilt
+
+
+def _hands_over(helper: Any, func: types.FunctionType) -> bool:
+    """Whether ``helper`` asks the questions in place of ``func``: run by its body, it would call it again."""
+    if not isinstance(helper, types.FunctionType) or helper is func:
+        return False
+    names = helper.__code__.co_names
+    return "handle_torch_function" in names and func.__name__ in names
 
 
 @functools.cache
