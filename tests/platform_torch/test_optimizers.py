@@ -185,6 +185,12 @@ def clip(name: str, parameters: Any, max_norm: float, norm_type: float) -> Any:
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, foreach=foreach)
 
 
+def test_the_facade_offers_our_clipping() -> None:
+    import hyper_parallel
+
+    assert hyper_parallel.clip_grad_norm_ is clip_grad_norm_
+
+
 def clipped(name: str, norm_type: float, max_norm: float) -> None:
     mesh = line()
     single, model = pair(mesh)

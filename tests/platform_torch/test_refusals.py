@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hyper_dtensor import DTensor, local_map
+from hyper_dtensor import DTensor, init_device_mesh, local_map, set_platform
+from hyper_layout import Shard
 from tests.platform_torch.helpers import (
     S0,
     S1,
@@ -290,6 +291,51 @@ def global_answers() -> None:
 
 def test_sizes_are_global(ranks2: RankPool) -> None:
     ranks2.run(global_answers)
+
+
+def below_torch_function() -> list[str]:
+    """Code that switches ``__torch_function__`` off reaches the wrapper, which has no data."""
+    x = laid_out(numbers(4, 4), line(), S0)
+    with torch._C.DisableTorchFunctionSubclass():
+        return [
+            raised(call) for call in (lambda: x + 1, lambda: torch.sin(x), lambda: x.add_(1), lambda: x[0])
+        ]
+
+
+def test_what_slips_past_torch_function(ranks2: RankPool) -> None:
+    for messages in ranks2.run(below_torch_function):
+        for message in messages:
+            assert "below __torch_function__" in message
+            assert "local_map" in message
+
+
+def bad_input() -> dict[str, str]:
+    mesh, other = line(), init_device_mesh("cpu", (2,), mesh_dim_names=("other",))
+    whole = numbers(4, 4)
+    x = laid_out(whole, mesh, S0)
+    return {
+        "mixed meshes": raised(lambda: x + laid_out(whole, other, S0), ValueError),
+        "no tensor": raised(lambda: DTensor.from_local([1.0], mesh, [S0]), TypeError),
+        "a DTensor": raised(lambda: DTensor.from_local(x, mesh, [S0]), TypeError),
+        "no mesh": raised(lambda: DTensor.from_local(whole, "cpu", [S0]), TypeError),
+        "placements": raised(lambda: DTensor.from_local(whole, mesh, [S0, S0]), ValueError),
+        "dim": raised(lambda: DTensor.from_local(whole, mesh, [Shard(2)]), ValueError),
+        "uneven": raised(lambda: laid_out(numbers(5, 4), mesh, S0), ValueError),
+        "too large": raised(lambda: init_device_mesh("cpu", (64,)), ValueError),
+        "unknown": raised(lambda: set_platform("tensorflow"), ValueError),
+    }
+
+
+def test_bad_input(ranks2: RankPool) -> None:
+    for messages in ranks2.run(bad_input):
+        assert "mesh" in messages["mixed meshes"]
+        assert "list" in messages["no tensor"]
+        assert "DTensor" in messages["a DTensor"]
+        assert "DeviceMesh" in messages["no mesh"]
+        for word in ("dim 0", "5", "tp", "4", "6"):
+            assert word in messages["uneven"], messages["uneven"]
+        assert "64" in messages["too large"]
+        assert "torch" in messages["unknown"]
 
 
 def a_rank_that_raises(rank: int) -> None:
