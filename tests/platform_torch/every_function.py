@@ -284,7 +284,7 @@ def walk(layouts: Sequence[tuple[str, str]], every: bool) -> Tally:
                     known = tally.refused[name]
                     one_call(tally, mesh, tensors, name, function, template, layout, (args, expected))
                     refused += tally.refused[name] - known
-                if refused > 5 and not every:
+                if refused > 3 and not every:
                     break
     return tally
 
