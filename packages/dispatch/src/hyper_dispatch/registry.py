@@ -179,11 +179,6 @@ def op_names() -> tuple[str, ...]:
     return tuple(sorted({*_ops, *_local}))
 
 
-def strategy_keys() -> tuple[str, ...]:
-    """The keys under which strategies are registered, sorted."""
-    return tuple(sorted(_strategies))
-
-
 def _register_entry(
     name: str, entry: Mapping[str, Any], strategy: type[DistributedOp] | None, where: str
 ) -> tuple[str, ...]:

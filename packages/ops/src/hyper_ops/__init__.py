@@ -58,6 +58,3 @@ def _load() -> tuple[str, ...]:
             importlib.import_module(f"hyper_ops.{family}")
             names += load_yaml(folder / f"{family}.yaml")
     return tuple(names)
-
-
-register_all = load_ops

@@ -115,7 +115,7 @@ def _last_two_order(ndim: int) -> tuple[int, ...]:
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-def _reverse_order(ndim: int, at_most: int | None = None) -> tuple[int, ...]:
+def _reverse_order(ndim: int) -> tuple[int, ...]:
     if ndim > 2:
         raise RuntimeError(f"t() and T take a tensor of at most 2 dims, got {ndim}; use mT or permute")
     return tuple(reversed(range(ndim)))

@@ -70,10 +70,6 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
         """Whether the dtype is floating."""
         return x.dtype.is_floating_point
 
-    def requires_grad(self, x: torch.Tensor) -> bool:
-        """Whether ``x`` needs a gradient."""
-        return x.requires_grad
-
     def dtype_name(self, x: torch.Tensor) -> str:
         """Short name of the dtype."""
         return _DTYPE_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hyper_dispatch import OpDispatcher
+from hyper_dispatch import dispatcher
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.gradients import gradient_spec, plain_views
@@ -38,7 +38,6 @@ _known: dict[Any, Known] = {
         None, lambda x, y: isinstance(x, TorchDTensor) and isinstance(y, TorchDTensor)
     ),
 }
-dispatcher = OpDispatcher()
 
 # What a DTensor is made of; any other attribute is the user's.
 _STATE = frozenset(
