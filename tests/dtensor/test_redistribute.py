@@ -157,6 +157,9 @@ def test_wrong_requests() -> None:
         x.redistribute([Shard(2)])
     with pytest.raises(ValueError, match="another mesh"):
         x.redistribute(line("other"), [R])
+    with pytest.raises(ValueError, match="another mesh"):
+        x.redistribute(placements=[R], device_mesh=line("other"))
+    assert x.redistribute(placements=[R], device_mesh=x.device_mesh).placements == (R,)
     with pytest.raises(
         ValueError, match=r"dim 0 of size 3 cannot be split .* nearest sizes that can are 2 and 4"
     ):

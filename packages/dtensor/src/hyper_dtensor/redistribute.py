@@ -26,21 +26,15 @@ def target_layout(t: DTensor, placements: Any, args: Sequence[Any], by_axis: dic
         ValueError: If they do not fit the tensor or each other.
     """
     mesh = t.device_mesh
+    target: Any = by_axis.pop("device_mesh", mesh)
     if isinstance(placements, DeviceMesh):
-        if placements is not mesh:
-            raise ValueError(
-                f"redistribute cannot move a tensor to another mesh: it is on {mesh}, got {placements}"
-            )
-        placements = args[0] if args else None
-        args = args[1:]
+        target, placements, args = placements, args[0] if args else None, args[1:]
+    if target is not mesh:
+        raise ValueError(f"redistribute cannot move a tensor to another mesh: it is on {mesh}, got {target}")
     if args:
         raise ValueError(
             "redistribute takes the placements as one list: x.redistribute([Shard(0), Replicate()])"
         )
-    if "placements" in by_axis:
-        placements = by_axis.pop("placements")
-    if "device_mesh" in by_axis:
-        by_axis.pop("device_mesh")
     if (placements is None) == (not by_axis):
         raise ValueError(
             "redistribute takes either placements, one per mesh axis, or axis names: x.redistribute(tp=R)"
