@@ -289,8 +289,6 @@ def test_distributed_modules_compute_what_plain_ones_do(
     """Without hyper_dispatch a few local rules serve the tests of hyper_tensor_parallel."""
     if rules == "local rules":
         monkeypatch.setattr(F, "_run", lambda: local_rules.run)
-    else:
-        pytest.importorskip("hyper_ops")
     layouts = {"0.weight": rows, "1.weight": S0, "1.bias": S0, "2.weight": S1, "2.bias": R}
 
     def model() -> sim.SimSequential:
@@ -320,8 +318,6 @@ def test_distributed_modules_compute_what_plain_ones_do(
 
 
 def test_operators_and_methods_of_distributed_tensors() -> None:
-    pytest.importorskip("hyper_ops")
-
     def body() -> None:
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
         a, b = values(4, 6), values(4, 6, seed=1)
