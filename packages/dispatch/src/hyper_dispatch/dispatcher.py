@@ -79,8 +79,8 @@ class OpDispatcher:
         if op is None:
             return table.run(platform, op_name, func, args, kwargs)
 
-        # The operands in order, and the form of the call: all of it but the values of the operands. What `visit`
-        # does to a tensor or an atom stands here once more, in line: most arguments of most calls are one.
+        # The operands in order, and the form of the call: all of it but the values of the operands. What
+        # `visit` does to a tensor or an atom stands here once more: most arguments of most calls are one.
         grad = platform.grad_enabled()
         form: list[Any] = [func, grad]
         operands: list[DTensor] = []
