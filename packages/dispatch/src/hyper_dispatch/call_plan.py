@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from hyper_dispatch.cache import ATOMS, is_atom
 from hyper_dispatch.record import Record
 from hyper_dtensor import DTensor, Platform, Spec
-from hyper_dtensor.gradients import check_tracked
+from hyper_dtensor.meta import TensorMeta, meta_of
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
@@ -39,34 +39,41 @@ class CallPlan:
         kwargs: Keyword arguments, likewise.
         slots: `(position, operand)` of the local tensors that are positional arguments themselves.
         lists: `(position, list, tuple or not, ((index, operand), ...))` of lists with local tensors.
-        named: `(place, operand)` of the local tensors among the keyword arguments.
+        named: `(name, operand)` of the local tensors that are keyword arguments themselves.
+        named_items: `(place, operand)` of the local tensors in lists among the keyword arguments.
         entrances: The operands that do not enter as their bare local, in calls of this form.
-        spec: Layout and gradient state of the output, if there is exactly one and it is simply wrapped.
-        known_shape: `(local, global)` shape of that output once it was seen, else None twice.
+        result: What the last call has in common with the next ones, if its output was one tensor that was
+            simply wrapped: `(local shape, dtype, spec, meta)`; else None.
         grad: Whether gradients are on and an operand needs one.
+        checks: Whether gradients are on and an operand is untracked.
         loses_alias: Whether the outputs are views of operand 0's varying view, not of itself.
         untracked: Whether gradients are off and an operand needs one.
         is_simple: Whether the call is filled in by position, run and wrapped, and nothing else.
-        is_direct: Whether the operands are all its arguments, in order.
+        is_direct: Whether its arguments are the operands in order.
+        is_followed: Whether they are the operands in order, and then static values.
+        tail: The static positional arguments that follow the operands.
         source: Where operand 0 is passed if the outputs derive their varying view from it, else None.
     """
 
     __slots__ = (
         "args",
+        "checks",
         "entrances",
         "grad",
         "impl",
         "is_direct",
+        "is_followed",
         "is_simple",
-        "known_shape",
         "kwargs",
         "lists",
         "loses_alias",
         "named",
+        "named_items",
         "record",
+        "result",
         "slots",
         "source",
-        "spec",
+        "tail",
         "untracked",
     )
 
@@ -91,7 +98,9 @@ class CallPlan:
         self.args = list(blank)
         self.slots = tuple((place.key, number) for place, number in passed if _is_positional(place))
         self.lists = tuple(_lists(self.args, passed))
-        self.named = tuple((place, number) for place, number in passed if place.by_keyword)
+        by_name = [(place, number) for place, number in passed if place.by_keyword]
+        self.named = tuple((place.key, number) for place, number in by_name if place.item < 0)
+        self.named_items = tuple((place, number) for place, number in by_name if place.item >= 0)
         # A view matters to the gradient alone, a value that enters once matters always.
         self.entrances = tuple(
             entrance
@@ -99,10 +108,9 @@ class CallPlan:
             if places[entrance.operand] is not None
             and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
         )
-        simple = len(record.specs) == 1 and record.wrap_output is None
-        self.spec: Spec | None = record.specs[0] if simple else None
-        self.known_shape: tuple[Any, Any] = (None, None)
+        self.result: tuple[Any, Any, Spec, TensorMeta] | None = None
         self.grad = grad_enabled and any(needs)
+        self.checks = grad_enabled and any(operand._untracked for operand in operands)
         self.untracked = not grad_enabled and any(needs)
         self.source = places[0] if record.derives and grad_enabled and needs[0] else None
 
@@ -110,15 +118,17 @@ class CallPlan:
             entrance.operand == 0 and entrance.view_axes for entrance in self.entrances
         )
         self.is_simple = not (
-            self.untracked
+            self.checks
             or self.loses_alias
             or self.source is not None
             or record.draws is not None
             or record.writes
             or record.copied
         )
+        self.tail = tuple(self.args[len(operands) :])
         in_order = tuple((number, number) for number in range(len(operands)))
-        self.is_direct = self.slots == in_order and len(self.args) == len(operands) and not self.kwargs
+        self.is_followed = self.slots == in_order and not self.lists and not by_name
+        self.is_direct = self.is_followed and not self.tail and not self.kwargs
 
     def fill(self, locals_: Sequence[Any]) -> tuple[Args, Kwargs]:
         """The arguments of a call with these local tensors."""
@@ -130,10 +140,14 @@ class CallPlan:
             for index, number in places:
                 filled[index] = locals_[number]
             args[position] = tuple(filled) if is_tuple else filled
-        if self.named:
-            _, kwargs = replaced((), self.kwargs, [(place, locals_[number]) for place, number in self.named])
-            return args, kwargs
-        return args, self.kwargs
+        if not self.named and not self.named_items:
+            return args, self.kwargs
+        kwargs = self.kwargs.copy()
+        for name, number in self.named:
+            kwargs[name] = locals_[number]
+        if self.named_items:
+            _, kwargs = replaced((), kwargs, [(place, locals_[number]) for place, number in self.named_items])
+        return args, kwargs
 
 
 def _lists(
@@ -207,6 +221,9 @@ def replaced(
     return tuple(new_args), new_kwargs
 
 
+OPERANDS: Final[set[type]] = set()
+"""The classes of the distributed tensors that were met."""
+
 _BOUNDS: Final = frozenset({int, type(None)})
 
 NO_FORM: Final = object()
@@ -236,31 +253,32 @@ def visit(
     form: list[Any],
     operands: list[DTensor],
     locals_: list[Any],
-    grad: bool,
 ) -> None:
     """Add an argument to the form of a call, and its distributed tensors to the operands.
 
-    Distributed tensors count by spec, shape, dtype and need of a gradient. One level of lists is looked into.
-
-    Raises:
-        RuntimeError: For an untracked one where gradients are on.
+    Distributed tensors count by spec, meta and need of a gradient. One level of lists is looked into.
     """
-    kind = value.__class__
+    kind = type(value)
     if kind is list or kind is tuple:
         form += (kind, len(value))
     else:
         value = (value,)
     for item in value:
-        if isinstance(item, DTensor):
+        kind = type(item)
+        if kind in OPERANDS:
             local = item._local
-            needs = local.requires_grad or (not grad and item._untracked)
-            form += (item._spec, item._shape, local.dtype, needs)
+            form += (item._spec, item._meta or meta_of(item), local.requires_grad)
             operands.append(item)
             locals_.append(local)
-            if grad and item._untracked:
-                check_tracked(item)
-        elif item.__class__ in ATOMS:
-            form += (item.__class__, item)
+        elif kind in ATOMS:
+            form += (kind, item)
+        elif (
+            kind is slice and type(item.start) in _BOUNDS and type(item.stop) in _BOUNDS and item.step is None
+        ):
+            form += (kind, item.start, item.stop)
+        elif isinstance(item, DTensor):
+            OPERANDS.add(kind)
+            visit(platform, item, form, operands, locals_)
         else:
             form.append(form_of(platform, item))
 

@@ -13,7 +13,7 @@ from typing import Any
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain, writes_number
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
-from hyper_dispatch.call_plan import CallPlan, Place, can_be_kept, flat, items, replaced, visit
+from hyper_dispatch.call_plan import OPERANDS, CallPlan, Place, can_be_kept, flat, items, replaced, visit
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
 from hyper_dispatch.outputs import set_specs, wrap_outputs
@@ -23,10 +23,11 @@ from hyper_dispatch.refusal import describe_operands, explain, two_meshes
 from hyper_dispatch.unregistered import run_unregistered
 from hyper_dispatch.white_list import run_local
 from hyper_dispatch.writes import check_copies, check_out, check_state, check_target, write_out
-from hyper_dtensor import DTensor, Platform, get_platform, wrap
+from hyper_dtensor import DTensor, Platform, get_platform
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch, values_read
-from hyper_dtensor.gradients import check_tracked, derive_origin, enter
+from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack
+from hyper_dtensor.meta import meta_of
 from hyper_layout import Layout, LayoutError
 
 _UNREGISTERED = OpTable(None, run_unregistered)
@@ -86,40 +87,38 @@ class OpDispatcher:
         operands: list[DTensor] = []
         locals_: list[Any] = []
         for value in args:
-            if isinstance(value, DTensor):
+            kind = type(value)
+            if kind in OPERANDS:
                 local = value._local
-                needs = local.requires_grad or (not grad and value._untracked)
-                form += (value._spec, value._shape, local.dtype, needs)
+                form.append(value._spec)
+                form.append(value._meta or meta_of(value))
+                form.append(local.requires_grad)
                 operands.append(value)
                 locals_.append(local)
-                if grad and value._untracked:
-                    check_tracked(value)
-            elif value.__class__ in ATOMS:
-                form += (value.__class__, value)
+            elif kind in ATOMS or (kind is float and value):
+                form.append(kind)
+                form.append(value)
             else:
-                visit(platform, value, form, operands, locals_, grad)
+                visit(platform, value, form, operands, locals_)
         if kwargs:
             if "out" in kwargs:
                 rest = {name: value for name, value in kwargs.items() if name != "out"}
                 return self.dispatch(op_name, func, args, rest, kwargs["out"])
-            positional = len(operands)
             for name, value in kwargs.items():
-                form.append(name)
-                if value.__class__ in ATOMS:
-                    form += (value.__class__, value)
+                kind = type(value)
+                if kind in ATOMS or (kind is float and value):
+                    form += (name, kind, value)
                 else:
-                    visit(platform, value, form, operands, locals_, grad)
-            if len(operands) - positional > 1 and op.signature is not None:
-                # Operands count in the order of their parameters, however the call orders its keywords.
-                order = op.signature.keyword_order(list(kwargs))
-                if order != list(kwargs):
-                    return self.dispatch(op_name, func, args, {name: kwargs[name] for name in order}, out)
+                    form.append(name)
+                    visit(platform, value, form, operands, locals_)
 
         # The plan of this form of call, or the three stages.
         key = tuple(form)
         plan = table.plans.get(key)
         if plan is not None:
             table.hits += 1
+        elif kwargs and (in_order := _in_order(op, kwargs)) is not None:
+            return self.dispatch(op_name, func, args, in_order, out)
         elif not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
             if writes_number(platform, op, operands, args):
                 return run_local(platform, op_name, func, args, kwargs)
@@ -139,13 +138,19 @@ class OpDispatcher:
             return _run(platform, op, plan, operands, locals_, out)
         if plan.is_direct:
             output = plan.impl(*locals_)
+        elif plan.is_followed:
+            output = plan.impl(*locals_, *plan.tail, **plan.kwargs)
         else:
             local_args, local_kwargs = plan.fill(locals_)
             output = plan.impl(*local_args, **local_kwargs)
-        local_shape, shape = plan.known_shape
-        spec = plan.spec
-        if spec is not None and shape is not None and output.shape == local_shape:
-            return platform.wrap(output, spec, shape)
+        if plan.result is not None:
+            shape, dtype, spec, meta = plan.result
+            if output.dtype == dtype and (shape is None or output.shape == shape):
+                result = platform.wrap(output, spec, meta.shape)
+                result._meta = meta
+                if meta.untracked:
+                    result._untracked = True
+                return result
         return _wrap(platform, plan, output)
 
     def _plan(
@@ -161,6 +166,8 @@ class OpDispatcher:
         """The three stages of a call; the second and the third only if the layout cache does not know it."""
         if not operands:
             raise LayoutError(f"{op.op_name}: found no DTensor among the arguments or in lists among them")
+        if platform.grad_enabled():
+            _check_tracked(operands)
         enter_dispatch()
         try:
             local_args, local_kwargs, cache_values = op.preprocess(args, kwargs)
@@ -206,6 +213,8 @@ def _run(
 ) -> Any:
     """Run a call that writes, draws random numbers, derives views, or passes operands in other places."""
     record = plan.record
+    if plan.checks:
+        _check_tracked(operands)
     if record.copied:
         check_copies(op, operands)
     if record.state_change is not None and plan.grad:
@@ -229,29 +238,42 @@ def _run(
                 mark_copied(item, operands[0])
     if plan.source is not None:
         _derive_origins(plan.impl, plan.source, operands[0], result, local_args, local_kwargs)
-    elif plan.untracked:
-        # Made with gradients off from operands that need one (rule 7).
-        for item in items(result):
-            if isinstance(item, DTensor):
-                item._untracked = True
     return result if out is None else write_out(op.op_name, out, result)
 
 
 def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
-    """Wrap the local result."""
+    """Wrap the local result; the plan remembers what one tensor has in common with the next."""
     if output is NotImplemented:
         return output
-    spec = plan.spec
-    if spec is not None and output.__class__ is not tuple and output.__class__ is not list:
-        result = wrap(output, spec, plan.record.shapes[0])
-        plan.known_shape = output.shape, result._shape
-        return result
     record = plan.record
     if record.wrap_output is None:
-        return wrap_outputs(output, record.specs, record.shapes)
-    result = record.wrap_output(output, record.layouts)
-    set_specs(result, record.specs)
+        result = wrap_outputs(output, record.specs, record.shapes)
+    else:
+        result = record.wrap_output(output, record.layouts)
+        set_specs(result, record.specs)
+    if plan.untracked:
+        # Made with gradients off from operands that need one (rule 7).
+        for item in items(result):
+            if isinstance(item, DTensor):
+                untrack(item)
+    if plan.is_simple and record.wrap_output is None and isinstance(result, DTensor) and result is not output:
+        shape = None if plan.record.shapes_follow else output.shape
+        plan.result = (shape, output.dtype, result._spec, meta_of(result))
     return result
+
+
+def _check_tracked(operands: Sequence[DTensor]) -> None:
+    for operand in operands:
+        if operand._untracked:
+            check_tracked(operand)
+
+
+def _in_order(op: DistributedOp, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Keyword arguments in the order of their parameters, in which operands count; None if they are."""
+    if op.signature is None:
+        return None
+    order = op.signature.keyword_order(list(kwargs))
+    return None if order == list(kwargs) else {name: kwargs[name] for name in order}
 
 
 def _infer(

@@ -43,6 +43,10 @@ class DistributedOp:
     """Whether `preprocess` depends on the arguments alone (of operands on layout, gradient state, shape,
     dtype and need of a gradient) and on whether gradients are on: calls of one form then run without it."""
 
+    shapes_follow: bool = False
+    """Whether the local shape of an only output follows from the local shapes of the operands and the static
+    values (not from the values of an operand): it is then not compared at each call."""
+
     signature: Signature | None = None
     algebra: str = "none"
     plain_operands: frozenset[str] = frozenset()

@@ -50,6 +50,7 @@ class Record:
         "entrances",
         "layouts",
         "shapes",
+        "shapes_follow",
         "specs",
         "state_change",
         "views",
@@ -92,6 +93,7 @@ class Record:
         self.shapes: Sequence[tuple[int, ...] | None] = effects.shapes or (None,) * len(layouts)
         self.entrances = _entrances(op, specs, varies, effects)
         self.views = views
+        self.shapes_follow = op.shapes_follow
         self.derives = views and specs[0].invariant != 0
         self.copied = copies or any(spec.copied for spec in specs)
         self.draws: Layout | None = next(filter(None, layouts), None) if op.draws(cache_values) else None

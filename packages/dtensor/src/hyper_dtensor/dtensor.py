@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from hyper_dtensor import gradients
 from hyper_dtensor.copied import check_current, mark_copied
+from hyper_dtensor.meta import TensorMeta, global_shape
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.rank_check import agree_on_value
 from hyper_dtensor.spec import Spec
@@ -60,6 +61,8 @@ class DTensor:
     _local: Tensor
     _spec: Spec
     _shape: tuple[int, ...]
+    _meta: TensorMeta | None = None
+    """Remembered by `meta_of`."""
     _views: dict[Any, Any] | None = None
     _origin: Callable[[Tensor, int], Tensor | None] | None = None
     _untracked: bool = False
@@ -116,10 +119,11 @@ class DTensor:
                         )
                     varying |= 1 << axis
         spec = Spec.of(layout, varying)
-        t = platform.wrap(local, spec, _global_shape(local, spec))
+        t = platform.wrap(local, spec, global_shape(local.shape, spec))
         t._views = platform.memo(local)
         if not platform.grad_enabled():
-            t._untracked = True  # perhaps made in a function whose history the framework keeps (rule 7)
+            # Perhaps made in a function whose history the framework keeps (rule 7).
+            gradients.untrack(t)
         if run_check:
             check_replicated(t)
         return t
@@ -262,7 +266,7 @@ class DTensor:
         if not isinstance(value, DTensor):
             raise TypeError(f".data of a DTensor takes a DTensor, got {type(value).__name__}")
         self._local.data = get_platform().detach(value._local)
-        self._spec, self._shape = Spec.of(value._spec.layout), value._shape
+        self._spec, self._shape, self._meta = Spec.of(value._spec.layout), value._shape, None
         # The views alias the data that was there before, and no version says so (rule 3).
         self._views = self._origin = None
 
@@ -345,19 +349,12 @@ class DTensor:
 
 def wrap(local: Tensor, spec: Spec, shape: tuple[int, ...] | None = None) -> DTensor:
     """The platform's DTensor over ``local``; the global shape follows from the layout if not given."""
-    return get_platform().wrap(local, spec, _global_shape(local, spec) if shape is None else shape)
+    return get_platform().wrap(local, spec, global_shape(local.shape, spec) if shape is None else shape)
 
 
 def is_dtensor(value: Any) -> bool:
     """Whether ``value`` is a DTensor of any platform."""
     return isinstance(value, DTensor)
-
-
-def _global_shape(local: Tensor, spec: Spec) -> tuple[int, ...]:
-    counts = spec.shard_counts
-    if counts is None:
-        return local.shape  # type: ignore[no-any-return]
-    return tuple(length * count for length, count in zip(local.shape, counts, strict=True))
 
 
 def check_replicated(t: DTensor) -> None:

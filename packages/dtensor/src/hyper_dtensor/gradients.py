@@ -27,6 +27,7 @@ __all__ = [
     "mark_untracked",
     "plain_views",
     "sensitivity",
+    "untrack",
     "varying_view",
 ]
 
@@ -160,10 +161,15 @@ def check_tracked(t: DTensor) -> None:
         )
 
 
+def untrack(t: DTensor) -> None:
+    """Mark a tensor that was made with gradients off from one that needs them (rule 7)."""
+    t._untracked, t._meta = True, None
+
+
 def mark_untracked(result: DTensor, sources: Iterable[DTensor]) -> None:
-    """Mark a result made with gradients off from sources that need them (rule 7)."""
+    """`untrack` a result if gradients are off and a source needs them."""
     if not get_platform().grad_enabled() and any(t._untracked or t.requires_grad for t in sources):
-        result._untracked = True
+        untrack(result)
 
 
 def gradient_spec(spec: Spec) -> Spec:

@@ -34,6 +34,8 @@ class Attention(RowsOp):
     of the mask have size 1, is_causal, whether dropout is on, enable_gqa.
     """
 
+    shapes_follow = True
+
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self.bind(args, kwargs)
         query, key, value, mask = (bound.pop(name) for name in ("query", "key", "value", "attn_mask"))

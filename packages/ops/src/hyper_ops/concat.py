@@ -27,6 +27,8 @@ class Concat(RowsOp):
     whether a gradient is needed.
     """
 
+    shapes_follow = True
+
     def __init__(self, op_name: str, form: str = "cat") -> None:
         """Serve one operation; its `form` is `cat`, `stack`, `hstack` or `vstack`."""
         super().__init__(op_name)

@@ -24,6 +24,7 @@ from hyper_layout import Layout, LayoutError
 class Same(DistributedOp):
     """The layout stays. cache_values: the layout."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def __init__(self, op_name: str, leaf: bool = False) -> None:
@@ -49,6 +50,7 @@ class Same(DistributedOp):
 class Cast(DistributedOp):
     """`to` and its kin. cache_values: layouts of the tensor and of what it follows, and whether sums pass."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def __init__(self, op_name: str, dtype: str | None = None) -> None:

@@ -22,6 +22,7 @@ from hyper_ops.matmul import factors_of
 class Einsum(RowsOp):
     """cache_values: the layouts and the equation without ellipsis, `1` for a repeated dim."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -29,6 +29,8 @@ class Embedding(RowsOp):
     rank alike (one small all-reduce if ids are split too), because an id that no rank owns would give zeros.
     """
 
+    shapes_follow = True
+
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self.bind(args, kwargs)
         ids, weight = bound.pop("input"), bound.pop("weight")

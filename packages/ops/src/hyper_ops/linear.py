@@ -28,6 +28,7 @@ from hyper_ops.matmul import factors_of
 class Linear(RowsOp):
     """cache_values: the layouts of x, weight and bias (None without one), equation, letters of the bias."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

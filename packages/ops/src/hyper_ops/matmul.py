@@ -26,6 +26,7 @@ from hyper_ops.contraction import addend_letters, contraction_rows, product_once
 class Matmul(RowsOp):
     """A product of two tensors. cache_values: their layouts and the equation."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def __init__(self, op_name: str, equation: str | None = None) -> None:
@@ -59,6 +60,7 @@ class Matmul(RowsOp):
 class AddMatmul(RowsOp):
     """`beta * input + alpha * product`. cache_values: layouts, equation, letters of the addend."""
 
+    shapes_follow = True
     preprocess_is_pure = True
 
     def __init__(self, op_name: str, equation: str) -> None:

@@ -29,6 +29,7 @@ _MATRIX = "matrix"
 class Norm(RowsOp):
     """Common part. Cache values: layout, order or `matrix`, dims as written, keepdim, dtype."""
 
+    shapes_follow = True
     order_name: ClassVar[str]
 
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:

@@ -20,6 +20,8 @@ from hyper_layout import Replicate, Shard
 class Normalization(RowsOp):
     """`layer_norm(input, normalized_shape, weight=None, bias=None, eps)`, `rms_norm` (which has no bias)."""
 
+    shapes_follow = True
+
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
         shape = bound["normalized_shape"]
         return (1 if isinstance(shape, int) else len(shape),)

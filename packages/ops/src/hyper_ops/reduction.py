@@ -42,6 +42,8 @@ Values = Sequence[Any]
 class Reduction(RowsOp):
     """Common part. Cache values: the layout, `dim` as written, `keepdim`, then what a family adds."""
 
+    shapes_follow = True
+
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
         dim = bound.get("dim")
         plain_dim = tuple(dim) if isinstance(dim, list) else dim

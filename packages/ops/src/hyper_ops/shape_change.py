@@ -36,6 +36,8 @@ class MovedDims(RowsOp):
     Cache values: the layout, then integers that say which dims move how.
     """
 
+    shapes_follow = True
+
     def sources(self, cache_values: Values) -> Sequence[int | None]:
         """Per output dim the input dim whose split it carries, or None."""
         raise NotImplementedError
@@ -186,6 +188,7 @@ class Expand(RowsOp):
     Cache values: layout of the input (and of `other`), the sizes of the input, the sizes of the output.
     """
 
+    shapes_follow = True
     view_like = True
 
     def __init__(self, op_name: str, form: str = "sizes") -> None:

@@ -30,6 +30,8 @@ class Softmax(RowsOp):
         log: Whether it is log_softmax.
     """
 
+    shapes_follow = True
+
     def __init__(self, op_name: str, log: bool) -> None:
         super().__init__(op_name)
         self.log = log

@@ -31,6 +31,7 @@ class View(DistributedOp):
     of the output. The local implementation gets the global shape and uses the local one instead.
     """
 
+    shapes_follow = True
     view_like = True
     preprocess_is_pure = True
 

@@ -50,9 +50,7 @@ class TorchAutograd:
         """Whether gradients are on and ``x`` needs one."""
         return x.requires_grad and torch.is_grad_enabled()
 
-    def grad_enabled(self) -> bool:
-        """Whether gradients are on."""
-        return torch.is_grad_enabled()
+    grad_enabled = staticmethod(torch.is_grad_enabled)
 
     def version(self, x: torch.Tensor) -> int:
         """The version counter, which in-place operations raise; tensors of inference mode have none."""

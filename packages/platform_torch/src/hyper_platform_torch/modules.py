@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from hyper_platform_torch.tensor import TorchDTensor
+from hyper_platform_torch.tensor import TorchDTensor, make
 
 __all__ = ["TorchModules"]
 
@@ -48,7 +48,7 @@ class TorchModules:
             )
         if old._backward_hooks or old._post_accumulate_grad_hooks:
             raise RuntimeError(f"{what}: it has hooks, which would be lost; register them afterwards")
-        new = TorchDTensor(value._local.detach(), value._spec, value._shape)
+        new = make(value._local.detach(), value._spec, value._shape)
         new.__dict__.update(vars(old))
         new._is_param = True
         new.requires_grad_(old.requires_grad)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from hyper_dispatch import load_yaml
-from hyper_dtensor import Spec
 from hyper_ops import load_ops
 from hyper_platform_torch.autograd import TorchAutograd
 from hyper_platform_torch.collectives import TorchCollectives
@@ -18,7 +17,7 @@ from hyper_platform_torch.modules import TorchModules
 from hyper_platform_torch.processes import TorchProcesses
 from hyper_platform_torch.python_functions import python_body
 from hyper_platform_torch.random_state import TorchRandom
-from hyper_platform_torch.tensor import TorchDTensor
+from hyper_platform_torch.tensor import TorchDTensor, make
 
 __all__ = ["TorchPlatform"]
 
@@ -58,9 +57,7 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
         load_ops()
         _load_plain_results()
 
-    def wrap(self, x: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
-        """The DTensor over ``x``."""
-        return TorchDTensor(x, spec, shape)
+    wrap = staticmethod(make)
 
     def is_tensor(self, value: Any) -> bool:
         """Whether ``value`` is a torch tensor and no DTensor."""

@@ -29,7 +29,9 @@ __all__ = ["TorchDTensor", "dispatcher"]
 # As Any: its attributes are looked up on the class, where stubs show the values of an instance.
 _Base: Any = torch._C.TensorBase
 _make_wrapper = torch.Tensor._make_wrapper_subclass
-_known: dict[Any, Known] = {
+_Size = torch.Size
+_strided = torch.strided
+_known: dict[Any, tuple[Any, ...]] = {
     torch.autograd.grad: Known(None, autograd_grad),
     torch.autograd.backward: Known(None, autograd_backward),
     **{function: Known(None, composed) for function, composed in COMPOSED.items()},
@@ -41,7 +43,18 @@ _known: dict[Any, Known] = {
 
 # What a DTensor is made of; any other attribute is the user's.
 _STATE = frozenset(
-    ("_local", "_spec", "_shape", "_grad", "_views", "_origin", "_untracked", "_copy_of", "_is_param")
+    (
+        "_local",
+        "_spec",
+        "_shape",
+        "_grad",
+        "_meta",
+        "_views",
+        "_origin",
+        "_untracked",
+        "_copy_of",
+        "_is_param",
+    )
 )
 
 
@@ -61,19 +74,16 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
 
     _shape: torch.Size
 
-    @staticmethod
-    def __new__(cls, local: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
-        """Wrap ``local`` (made by the platform; users call ``DTensor.from_local``)."""
-        self: TorchDTensor = _make_wrapper(
-            cls, shape, dtype=local.dtype, device=local.device, requires_grad=local.requires_grad
-        )
-        self._local = local
-        self._spec = spec
-        self._shape = shape if type(shape) is torch.Size else torch.Size(shape)
-        return self
+    def __new__(cls, *_: Any, **__: Any) -> TorchDTensor:
+        """Refused: `DTensor.from_local` and its neighbours make DTensors.
 
-    def __init__(self, *_: Any) -> None:
-        """Everything is done in ``__new__``."""
+        Raises:
+            TypeError: Always; names them.
+        """
+        raise TypeError(
+            "a DTensor is made by DTensor.from_local (from this rank's part), distribute_tensor (from the "
+            "whole tensor), or a factory function such as hyper_parallel.zeros"
+        )
 
     @classmethod
     def __torch_function__(
@@ -86,7 +96,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         """Every operation on a DTensor goes to the dispatcher."""
         known = _known.get(func)
         if known is None:
-            known = _known[func] = describe(func)
+            known = _known[func] = tuple(describe(func))
         name, call, arrange = known
         if kwargs is None:
             kwargs = {}
@@ -207,7 +217,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             return None
         known = self.__dict__.get("_grad")
         if known is None or known._local is not gradient:
-            known = self.__dict__["_grad"] = TorchDTensor(gradient, gradient_spec(self._spec), self._shape)
+            known = self.__dict__["_grad"] = make(gradient, gradient_spec(self._spec), self._shape)
         return known
 
     @grad.setter
@@ -290,7 +300,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         spec, shape = gradient_spec(self._spec), self._shape
 
         def local_hook(gradient: torch.Tensor) -> torch.Tensor | None:
-            result = hook(TorchDTensor(gradient, spec, shape))
+            result = hook(make(gradient, spec, shape))
             if result is None:
                 return None
             if not isinstance(result, TorchDTensor) or result._spec.layout is not spec.layout:
@@ -323,7 +333,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     @property
     def data(self) -> TorchDTensor:
         """The tensor without history, on the same storage."""
-        made = TorchDTensor(self._local.detach(), Spec.of(self._spec.layout), self._shape)
+        made = make(self._local.detach(), Spec.of(self._spec.layout), self._shape)
         return mark_copied(made, self) if self._spec.copied else made  # type: ignore[return-value]
 
     @data.setter
@@ -353,7 +363,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         if layout is not self._spec.layout:
             self._spec = Spec.of(layout, self._spec.varying & layout.replicate_axes)
         # The views alias the data that was there before, and no version says so (rule 3).
-        self._views = self._origin = None
+        self._views = self._origin = self._meta = None
 
     def _renew_wrapper(self, like: TorchDTensor) -> None:
         """Give this object a wrapper of another size, dtype or device; a C++ tensor cannot change its own.
@@ -361,7 +371,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         Raises:
             RuntimeError: If somebody holds a weak reference or a C++ handle to this object.
         """
-        fresh = TorchDTensor(like._local, self._spec, like._shape)
+        fresh = make(like._local, self._spec, like._shape)
         fresh.__dict__.update({**self.__dict__, "_shape": like._shape})
         if self._local.requires_grad:
             _of_wrapper(_Base.requires_grad.__set__, fresh, True)
@@ -387,7 +397,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             local = self._local.detach().clone().requires_grad_(self._local.requires_grad)
         else:
             local = copy.deepcopy(self._local, memo)
-        made = TorchDTensor(local, Spec.of(self._spec.layout, self._spec.varying), self._shape)
+        made = make(local, Spec.of(self._spec.layout, self._spec.varying), self._shape)
         memo[id(self)] = made
         if is_parameter:
             made._is_param = True
@@ -406,6 +416,27 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         )
 
 
+def make(local: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
+    """The DTensor over ``local``; ``shape`` is global."""
+    # By position, in the order of torch's signature: reading keyword names takes a quarter of the call.
+    t: TorchDTensor = _make_wrapper(
+        TorchDTensor,
+        shape,
+        None,  # strides
+        None,  # storage offset
+        None,  # memory format
+        local.dtype,
+        _strided,
+        local.device,
+        False,  # pinned memory
+        local.requires_grad,
+    )
+    t._local = local
+    t._spec = spec
+    t._shape = shape if type(shape) is _Size else _Size(shape)
+    return t
+
+
 def rebuild(
     local: torch.Tensor,
     layout: dict[str, Any],
@@ -416,7 +447,7 @@ def rebuild(
     attributes: dict[str, Any],
 ) -> TorchDTensor:
     """The DTensor that was pickled: this rank's part, as a leaf. All but ``local`` are plain values."""
-    t = TorchDTensor(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
+    t = make(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
@@ -457,4 +488,4 @@ def _own_members() -> dict[Any, Known]:
     return found
 
 
-_known.update(_own_members())
+_known.update({function: tuple(known) for function, known in _own_members().items()})
