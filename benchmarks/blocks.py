@@ -149,8 +149,8 @@ def _case(theirs: TorchDTensor, ours: Ours, *, sequence: bool, most: float) -> C
     count = _dispatched(sides[OURS])
     note = f"{count} dispatched operations per step; plain: hand-written collectives"
     if sequence:
-        note += "; torch DTensor has no rule for attention on the CPU: there it runs on local tensors"
-    name = "sequence parallelism, DTensors throughout" if sequence else "plain styles"
+        note += "; DTensors throughout; torch DTensor has no rule for attention on the CPU: locals there"
+    name = "sequence parallelism" if sequence else "plain styles"
     return Case(BLOCK, name, sides, Bound(Quantity.OVER_PLAIN, most), one_call=True, note=note)
 
 

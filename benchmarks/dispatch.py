@@ -19,7 +19,7 @@ from benchmarks.targets import no_framework, targets
 from benchmarks.timing import Pace, measure, measure_once
 
 QUICK = Pace(rounds=10, slice_seconds=100e-6, case_seconds=0.2)
-WIDTH = 140
+WIDTH = 160
 IMPORT_REPEATS, QUICK_IMPORT_REPEATS = 5, 1
 
 
@@ -28,6 +28,7 @@ def cases(plain: Plain, theirs: TorchDTensor, ours: Ours) -> Iterator[Case]:
     libraries = (plain, theirs, ours)
     yield from operator_cases.first_uses(libraries)
     yield from operator_cases.repeated(libraries)
+    yield from operator_cases.new_operands(libraries)
     yield from operator_cases.first_calls(libraries)
     yield from conversions.conversions(theirs, ours)
     yield from blocks.blocks(theirs, ours)

@@ -13,7 +13,7 @@ __all__ = ["FACADE", "IMPORT", "imports"]
 
 IMPORT = "import"
 FACADE = "import hyper_parallel"
-EVERY_NAME = "import hyper_parallel, every public name"
+EVERY_NAME = "the same, every public name"
 
 _PROGRAM = """
 import json, sys, time

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from benchmarks.libraries import Library
 from benchmarks.timing import Call
 
-__all__ = ["OPERATORS", "Maker", "Operator"]
+__all__ = ["OPERATORS", "Maker", "Operator", "layer_norm", "linear", "matmul"]
 
 VOCABULARY = 32
 

@@ -28,9 +28,10 @@ LIBRARIES = (PLAIN, TORCH, OURS)
 def print_results(console: Console, results: Sequence[Result]) -> None:
     """One table per group: medians and spreads in microseconds, and what is bounded."""
     for group in dict.fromkeys(result.group for result in results):
-        table = Table("case", title=group, title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(title=group, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("case", no_wrap=True)
         for column in (*(f"{name} us" for name in LIBRARIES), "overhead", "measured", "bound"):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
         table.add_column("met")
         of_group = [result for result in results if result.group == group]
         for result in of_group:
