@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from hyper_dtensor import CommDebugMode, local_map
 from hyper_dtensor.rank_check import enabled
 from tests.dtensor.helpers import S0, P, R, equal, line, make, on_ranks, square, values
 from tests.support import simulated as sim
+
+
+@pytest.fixture(autouse=True)
+def unread() -> Iterator[None]:
+    enabled.cache_clear()
+    yield
+    enabled.cache_clear()
 
 
 @pytest.fixture
@@ -18,8 +27,11 @@ def debug(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     for value, expected in (("1", True), ("yes", True), ("0", False), ("", False)):
         monkeypatch.setenv("HYPER_PARALLEL_DEBUG", value)
+        enabled.cache_clear()
         assert enabled() is expected
     monkeypatch.delenv("HYPER_PARALLEL_DEBUG")
+    assert not enabled()  # read once, as "" is
+    enabled.cache_clear()
     assert not enabled()
 
 

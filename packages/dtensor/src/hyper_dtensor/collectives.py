@@ -20,6 +20,7 @@ The backward of each pair is the pair with the two maps swapped, so second deriv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from hyper_dtensor import comm_debug, rank_check
@@ -38,6 +39,7 @@ __all__ = [
     "exchange",
     "gather_invariant",
     "gather_varying",
+    "linear_map",
     "reduce_scatter",
     "reduce_sum",
     "scatter_sum",
@@ -50,7 +52,7 @@ Tensor: TypeAlias = Any
 COMMUNICATES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LinearMap:
     """One linear map along one mesh axis, as data; calling it applies it to a local tensor.
 
@@ -107,6 +109,10 @@ class LinearMap:
                 return platform.all_to_all(x, self.dim, self.to_dim, group)
 
 
+linear_map = lru_cache(maxsize=4096)(LinearMap)
+"""The `LinearMap` with these arguments, made once."""
+
+
 def differentiable(x: Tensor, forward: LinearMap, backward: LinearMap, value: Tensor | None = None) -> Tensor:
     """``forward(x)`` whose gradient is ``backward(g)``; ``value`` is the forward result if it is known.
 
@@ -117,63 +123,63 @@ def differentiable(x: Tensor, forward: LinearMap, backward: LinearMap, value: Te
 
 def all_reduce(x: Tensor, mesh: DeviceMesh, axis: int, op: str = "sum") -> Tensor:
     """Reduce ``x`` over the axis, without gradient: ``[a] [b] -> [a+b] [a+b]``; shape kept."""
-    return LinearMap("all_reduce", mesh, axis, op=op)(x)
+    return linear_map("all_reduce", mesh, axis, op=op)(x)
 
 
 def all_gather(x: Tensor, mesh: DeviceMesh, axis: int, dim: int) -> Tensor:
     """Join the shards along ``dim``, without gradient: ``[a] [b] -> [a b] [a b]``."""
-    return LinearMap("all_gather", mesh, axis, dim)(x)
+    return linear_map("all_gather", mesh, axis, dim)(x)
 
 
 def reduce_scatter(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, op: str = "sum") -> Tensor:
     """Reduce and keep this rank's piece of ``dim``, without gradient."""
-    return LinearMap("reduce_scatter", mesh, axis, dim, op=op)(x)
+    return linear_map("reduce_scatter", mesh, axis, dim, op=op)(x)
 
 
 def all_to_all(x: Tensor, mesh: DeviceMesh, axis: int, split_dim: int, concat_dim: int) -> Tensor:
     """Split ``split_dim`` over the axis and join ``concat_dim``, without gradient."""
-    return LinearMap("all_to_all", mesh, axis, split_dim, concat_dim)(x)
+    return linear_map("all_to_all", mesh, axis, split_dim, concat_dim)(x)
 
 
 def vary(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
     """Identity / all-reduce: an invariant tensor enters a varying computation (rule 2)."""
-    return differentiable(x, LinearMap("identity", mesh, axis), LinearMap("all_reduce", mesh, axis))
+    return differentiable(x, linear_map("identity", mesh, axis), linear_map("all_reduce", mesh, axis))
 
 
 def reduce_sum(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
     """All-reduce / identity: the summands become the invariant sum."""
-    return differentiable(x, LinearMap("all_reduce", mesh, axis), LinearMap("identity", mesh, axis))
+    return differentiable(x, linear_map("all_reduce", mesh, axis), linear_map("identity", mesh, axis))
 
 
 def gather_invariant(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, value: Tensor | None = None) -> Tensor:
     """All-gather / slice: for consumers that use the whole alike on all ranks (rule 4)."""
     return differentiable(
-        x, LinearMap("all_gather", mesh, axis, dim), LinearMap("slice", mesh, axis, dim), value
+        x, linear_map("all_gather", mesh, axis, dim), linear_map("slice", mesh, axis, dim), value
     )
 
 
 def gather_varying(x: Tensor, mesh: DeviceMesh, axis: int, dim: int, value: Tensor | None = None) -> Tensor:
     """All-gather / reduce-scatter: for consumers that differ by rank (rule 4)."""
-    backward = LinearMap("reduce_scatter", mesh, axis, dim)
-    return differentiable(x, LinearMap("all_gather", mesh, axis, dim), backward, value)
+    backward = linear_map("reduce_scatter", mesh, axis, dim)
+    return differentiable(x, linear_map("all_gather", mesh, axis, dim), backward, value)
 
 
 def scatter_sum(x: Tensor, mesh: DeviceMesh, axis: int, dim: int) -> Tensor:
     """Reduce-scatter / all-gather: the summands become shards of the sum."""
     return differentiable(
-        x, LinearMap("reduce_scatter", mesh, axis, dim), LinearMap("all_gather", mesh, axis, dim)
+        x, linear_map("reduce_scatter", mesh, axis, dim), linear_map("all_gather", mesh, axis, dim)
     )
 
 
 def exchange(x: Tensor, mesh: DeviceMesh, axis: int, split_dim: int, concat_dim: int) -> Tensor:
     """All-to-all / all-to-all: a shard of one dim becomes a shard of another."""
-    forward = LinearMap("all_to_all", mesh, axis, split_dim, concat_dim)
-    return differentiable(x, forward, LinearMap("all_to_all", mesh, axis, concat_dim, split_dim))
+    forward = linear_map("all_to_all", mesh, axis, split_dim, concat_dim)
+    return differentiable(x, forward, linear_map("all_to_all", mesh, axis, concat_dim, split_dim))
 
 
 def cut(x: Tensor, mesh: DeviceMesh, axis: int, dim: int) -> Tensor:
     """Slice / all-gather: an invariant tensor becomes a shard."""
-    return differentiable(x, LinearMap("slice", mesh, axis, dim), LinearMap("all_gather", mesh, axis, dim))
+    return differentiable(x, linear_map("slice", mesh, axis, dim), linear_map("all_gather", mesh, axis, dim))
 
 
 def enter_once(x: Tensor, mesh: DeviceMesh, axis: int, *, varying: bool = False) -> Tensor:
@@ -181,15 +187,15 @@ def enter_once(x: Tensor, mesh: DeviceMesh, axis: int, *, varying: bool = False)
 
     A varying tensor has the plain derivative instead: keep / keep (rule 5).
     """
-    keep = LinearMap("keep", mesh, axis)
-    return differentiable(x, keep, keep if varying else LinearMap("identity", mesh, axis))
+    keep = linear_map("keep", mesh, axis)
+    return differentiable(x, keep, keep if varying else linear_map("identity", mesh, axis))
 
 
 def share(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
     """Identity / scale by one over the axis size: a whole gradient becomes equal summands."""
-    return differentiable(x, LinearMap("identity", mesh, axis), LinearMap("scale", mesh, axis))
+    return differentiable(x, linear_map("identity", mesh, axis), linear_map("scale", mesh, axis))
 
 
 def divide(x: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
     """Scale by one over the axis size / identity: a whole gradient, given as equal summands (rule 6)."""
-    return differentiable(x, LinearMap("scale", mesh, axis), LinearMap("identity", mesh, axis))
+    return differentiable(x, linear_map("scale", mesh, axis), linear_map("identity", mesh, axis))

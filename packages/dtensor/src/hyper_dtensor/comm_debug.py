@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hyper_dtensor.platform import get_platform, modules_below
@@ -162,9 +163,17 @@ def in_backward(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
     A framework may run the backward on a thread of its own, so the open modes travel with the map; a mode
     that was opened since then on the thread that runs it counts as well.
     """
-    modes, module = tuple(_open.modes), _open.modules[-1] if _open.modules else ""
+    if not _open.modes:
+        return _nowhere(map_)
+    return _caused(map_, tuple(_open.modes), _open.modules[-1] if _open.modules else "")
 
+
+def _caused(
+    map_: Callable[[Any], Any], modes: tuple[CommDebugMode, ...], module: str
+) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
+        if not modes and not _open.modes:
+            return map_(x)
         before = _open.modes, _open.modules, _open.backward
         counting = [mode for mode in modes if mode.is_open]
         counting += [mode for mode in _open.modes if mode not in counting]
@@ -175,3 +184,9 @@ def in_backward(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
             _open.modes, _open.modules, _open.backward = before
 
     return run
+
+
+@lru_cache(maxsize=4096)
+def _nowhere(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``map_`` as of a forward that no mode watched."""
+    return _caused(map_, (), "")

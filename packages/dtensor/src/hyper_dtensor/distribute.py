@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hyper_dtensor import comm_debug
-from hyper_dtensor.collectives import LinearMap
+from hyper_dtensor.collectives import linear_map
 from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.platform import Platform, get_platform, modules_below
 from hyper_dtensor.spec import Spec
@@ -62,7 +62,7 @@ def distribute_tensor(
         local = _from_source(platform, local, layout, src_data_rank)
     for axis, op in enumerate(layout.partial):
         if op == "sum":
-            local = LinearMap("keep", mesh, axis)(local)
+            local = linear_map("keep", mesh, axis)(local)
         elif op == "prod" and mesh.get_local_rank(axis) != 0:
             local = platform.ops.ones_like(local)
     t = platform.wrap(local, Spec.of(layout), tensor.shape)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hyper_dtensor import gradients
+from hyper_dtensor import redistribute as redistribution
 from hyper_dtensor.copied import check_current, mark_copied
 from hyper_dtensor.meta import TensorMeta, global_shape
 from hyper_dtensor.platform import get_platform
@@ -169,10 +170,10 @@ class DTensor:
             ValueError: If a placement, axis or size does not fit.
             LayoutError: If the tensor carries no gradient in its layout and needs one.
         """
-        from hyper_dtensor.redistribute import redistribute, target_layout
-
         self._check_use()
-        return redistribute(self, target_layout(self, placements, args, by_axis))
+        return redistribution.redistribute(
+            self, redistribution.target_layout(self, placements, args, by_axis)
+        )
 
     # -- what it is -----------------------------------------------------------------------------------
     @property

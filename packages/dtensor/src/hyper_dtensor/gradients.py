@@ -7,7 +7,7 @@ like from outside. It holds no operator knowledge and no framework.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hyper_dtensor.collectives import divide, enter_once, share, vary
@@ -166,7 +166,7 @@ def untrack(t: DTensor) -> None:
     t._untracked, t._meta = True, None
 
 
-def mark_untracked(result: DTensor, sources: Iterable[DTensor]) -> None:
+def mark_untracked(result: DTensor, *sources: DTensor) -> None:
     """`untrack` a result if gradients are off and a source needs them."""
     if not get_platform().grad_enabled() and any(t._untracked or t.requires_grad for t in sources):
         untrack(result)

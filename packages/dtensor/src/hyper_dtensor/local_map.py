@@ -86,7 +86,7 @@ def local_map(
         result = _wrap_outputs(output, out_placements, mesh, varies)
         for item in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(item, DTensor):
-                gradients.mark_untracked(item, operands)
+                gradients.mark_untracked(item, *operands)
         return result
 
     return run

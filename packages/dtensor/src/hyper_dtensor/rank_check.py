@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import traceback
@@ -25,8 +26,9 @@ _OWN_PACKAGES = (
 )
 
 
+@functools.cache
 def enabled() -> bool:
-    """Whether ``HYPER_PARALLEL_DEBUG`` asks for the checks."""
+    """Whether ``HYPER_PARALLEL_DEBUG`` asks for the checks; read once, before the first collective."""
     return os.environ.get("HYPER_PARALLEL_DEBUG", "0") not in ("", "0")
 
 

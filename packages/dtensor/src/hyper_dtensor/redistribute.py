@@ -60,9 +60,10 @@ def redistribute(t: DTensor, target: Layout) -> DTensor:
 
 def _wrap(platform: Platform, t: DTensor, local: Tensor, step: Step) -> DTensor:
     """The result of ``step``; only its own axis changes its gradient state, to invariant."""
-    out = platform.wrap(local, Spec.of(step.layout, t._spec.varying & ~(1 << step.axis)), t._shape)
-    gradients.mark_untracked(out, [t])
-    return mark_copied(out, t) if t._spec.copied else out
+    spec = t._spec
+    out = platform.wrap(local, Spec.of(step.layout, spec.varying & ~(1 << step.axis)), t._shape)
+    gradients.mark_untracked(out, t)
+    return mark_copied(out, t) if spec.copied else out
 
 
 def _dim(step: Step) -> int:

@@ -98,6 +98,7 @@ class DeviceMesh:
         "_coordinates",
         "_positions",
         "_slices",
+        "_lines",
         "_strides",
         "device_type",
         "mesh_dim_names",
@@ -111,6 +112,8 @@ class DeviceMesh:
     rank_list: tuple[int, ...]
     ndim: int
     _positions: dict[str, int]
+    _lines: dict[tuple[int, int], tuple[int, ...]]
+    """Results of `ranks_along`, by axis and rank."""
     _strides: tuple[int, ...]
     _coordinates: dict[int, tuple[int, ...]]
     _slices: dict[tuple[tuple[str, ...], int], DeviceMesh]
@@ -202,11 +205,16 @@ class DeviceMesh:
             LayoutError: If the mesh does not hold the rank.
         """
         position = self.axis_index(axis)
-        coordinate = self._coordinate_of(rank)
-        stride = self._strides[position]
-        place = sum(c * s for c, s in zip(coordinate, self._strides, strict=True))
-        start = place - coordinate[position] * stride
-        return tuple(self.rank_list[start + i * stride] for i in range(self.mesh_shape[position]))
+        rank = current_rank() if rank is None else rank
+        line = self._lines.get((position, rank))
+        if line is None:
+            coordinate = self._coordinate_of(rank)
+            stride = self._strides[position]
+            place = sum(c * s for c, s in zip(coordinate, self._strides, strict=True))
+            start = place - coordinate[position] * stride
+            line = tuple(self.rank_list[start + i * stride] for i in range(self.mesh_shape[position]))
+            self._lines[position, rank] = line
+        return line
 
     def groups_along(self, axis: Axis) -> tuple[tuple[int, ...], ...]:
         """All lines of ranks along ``axis``; each rank of the mesh is in exactly one."""
@@ -418,6 +426,7 @@ def _fresh(content: _Content) -> DeviceMesh:
         ("rank_list", ranks),
         ("ndim", len(shape)),
         ("_positions", {name: position for position, name in enumerate(names)}),
+        ("_lines", {}),
         ("_strides", strides),
         ("_coordinates", coordinates),
         ("_slices", {}),

@@ -93,9 +93,12 @@ class TorchCollectives:
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
         x = x.detach().contiguous()
-        pieces = [torch.empty_like(x) for _ in group.ranks]
-        dist.all_gather(pieces, x, group=group.handle)
-        return torch.cat(_ordered(pieces, group), dim)
+        size = len(group.ranks)
+        out = x.new_empty((size * x.shape[0], *x.shape[1:]))
+        dist.all_gather_single(out, x, group=group.handle)
+        if group.order is None and dim in (0, -x.ndim):
+            return out
+        return torch.cat(_ordered(out.chunk(size), group), dim)
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""

@@ -48,10 +48,17 @@ class TorchProcesses:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, ...], TorchGroup] = {}
+        self._world: Any = None
+        self._rank = 0
 
     def rank(self) -> int:
         """Global rank: of the process group, else what the launcher says, else 0."""
-        return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+        world = dist.group.WORLD
+        if world is None:
+            return int(os.environ.get("RANK", "0"))
+        if world is not self._world:
+            self._world, self._rank = world, dist.get_rank()
+        return self._rank
 
     def world_size(self) -> int:
         """Number of processes: of the process group, else what the launcher says, else 1."""
