@@ -96,9 +96,9 @@ class DeviceMesh:
     __slots__ = (
         "__weakref__",
         "_coordinates",
+        "_lines",
         "_positions",
         "_slices",
-        "_lines",
         "_strides",
         "device_type",
         "mesh_dim_names",

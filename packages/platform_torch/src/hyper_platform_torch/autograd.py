@@ -31,14 +31,14 @@ class _Linear(torch.autograd.Function):
         return _linear(gradients[0], backward, forward, None), None, None, None
 
 
-# What `torch.autograd.Function.apply` comes to after it has looked for the transforms of torch.func, in half of
-# the time. Those transforms do not know DTensors.
-_apply = super(torch.autograd.Function, _Linear).apply
+# What torch.autograd.Function.apply comes to after it has looked for the transforms of torch.func, which do
+# not know DTensors: half of the time.
+_apply: Callable[..., torch.Tensor] = super(torch.autograd.Function, _Linear).apply
 
 
 def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
     if x.requires_grad and torch.is_grad_enabled():
-        return _apply(x, forward, backward, value)  # type: ignore[no-any-return]
+        return _apply(x, forward, backward, value)
     return forward(x) if value is None else value.detach()
 
 
