@@ -15,7 +15,7 @@ from hyper_dtensor.rank_check import agree_on_value
 from hyper_dtensor.spec import Spec
 from hyper_layout import DeviceMesh, Layout, LayoutError, Placement, Replicate, format_layout
 
-__all__ = ["DTensor", "enter_dispatch", "exit_dispatch", "is_dtensor", "wrap"]
+__all__ = ["DTensor", "adopt", "enter_dispatch", "exit_dispatch", "is_dtensor", "wrap"]
 
 Tensor: TypeAlias = Any
 
@@ -109,7 +109,7 @@ class DTensor:
         ndim = len(local.shape)
         if placements is None:
             placements = (Replicate(),) * device_mesh.ndim
-        layout = Layout(device_mesh, tuple(placements), ndim)
+        layout = Layout.from_placements(device_mesh, placements, ndim)
         varying = 0
         if grad_placements is not None:
             for axis, grad in enumerate(gradients.check_grad_placements(layout, grad_placements)):
@@ -119,12 +119,7 @@ class DTensor:
                             "grad_placements: the gradient of a Partial tensor is Replicate, not Partial"
                         )
                     varying |= 1 << axis
-        spec = Spec.of(layout, varying)
-        t = platform.wrap(local, spec, global_shape(local.shape, spec))
-        t._views = platform.memo(local)
-        if not platform.grad_enabled():
-            # Perhaps made in a function whose history the framework keeps (rule 7).
-            gradients.untrack(t)
+        t = adopt(local, layout, varying)
         if run_check:
             check_replicated(t)
         return t
@@ -143,6 +138,8 @@ class DTensor:
         if _dispatching.depth:
             return self._local
         self._check_use()
+        if grad_placements is None and self._spec.is_plain:
+            return self._local
         return gradients.to_local(self, grad_placements)
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
@@ -346,6 +343,24 @@ class DTensor:
         if spec and self.ndim == 0:
             return format(self._whole("item()").item(), spec)
         return repr(self)
+
+
+def adopt(local: Tensor, layout: Layout, varying: int = 0) -> DTensor:
+    """The DTensor over a local tensor from outside, as `DTensor.from_local` makes it after its checks.
+
+    Args:
+        local: This rank's local tensor.
+        layout: Its layout.
+        varying: Bit mask of the mesh axes on which it is Replicate-varying.
+    """
+    platform = get_platform()
+    spec = Spec.of(layout, varying)
+    t = platform.wrap(local, spec, global_shape(local.shape, spec))
+    t._views = platform.memo(local)
+    if not platform.grad_enabled():
+        # Perhaps made in a function whose history the framework keeps (rule 7).
+        gradients.untrack(t)
+    return t
 
 
 def wrap(local: Tensor, spec: Spec, shape: tuple[int, ...] | None = None) -> DTensor:

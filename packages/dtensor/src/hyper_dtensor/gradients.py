@@ -49,6 +49,8 @@ def enter(t: DTensor, view_axes: int, once_axes: int) -> Tensor:
             coordinate 0 and zeros elsewhere, which costs no backward collective (rule 5).
     """
     local = varying_view(t, view_axes) if view_axes else t._local
+    if not once_axes:
+        return local
     for axis in axes_of(once_axes):
         local = enter_once(local, t._spec.layout.mesh, axis, varying=bool(t._spec.varying >> axis & 1))
     return local
@@ -263,8 +265,6 @@ def to_local(t: DTensor, grad_placements: Any) -> Tensor:
     platform = get_platform()
     local = t._local
     spec = t._spec
-    if grad_placements is None and not spec.varying and not any(spec.layout.partial):
-        return local
     layout = spec.layout
     mesh = layout.mesh
     wanted = check_grad_placements(layout, grad_placements)

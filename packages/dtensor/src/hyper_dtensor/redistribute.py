@@ -25,7 +25,9 @@ def target_layout(t: DTensor, placements: Any, args: Sequence[Any], by_axis: dic
     Raises:
         ValueError: If they do not fit the tensor or each other.
     """
-    mesh = t.device_mesh
+    mesh = t._spec.layout.mesh
+    if not args and not by_axis and isinstance(placements, (tuple, list)):
+        return Layout.from_placements(mesh, placements, len(t._shape))
     target: Any = by_axis.pop("device_mesh", mesh)
     if isinstance(placements, DeviceMesh):
         target, placements, args = placements, args[0] if args else None, args[1:]
@@ -53,7 +55,7 @@ def redistribute(t: DTensor, target: Layout) -> DTensor:
     if layout is target:
         return t
     platform = get_platform()
-    for step in plan(layout, target, tuple(t._shape), platform.itemsize(t._local)):
+    for step in plan(layout, target, t._shape, platform.itemsize(t._local)):
         t = _STEPS[step.kind](platform, t, step)
     return t
 

@@ -22,16 +22,19 @@ class Spec:
         varying: Bit mask over mesh axes; bit ``a`` is set where the tensor is Replicate on axis ``a``
             and its local gradient is a summand (design section 3, table of gradient states).
         invariant: Bit mask of the axes on which the tensor is Replicate and not varying.
+        is_plain: Whether it is Shard or invariant on every axis: then its local tensor is used as it is
+            outside of ops (``to_local``).
         shard_counts: Per tensor dim the number of pieces it is cut into; ``None`` if nothing is cut.
         copied: Whether the tensor is a copy where a single device has a view (``x[i]`` of a split dim):
             it is not written in place, because the write would not reach ``x``.
     """
 
-    __slots__ = ("__weakref__", "copied", "invariant", "layout", "shard_counts", "varying")
+    __slots__ = ("__weakref__", "copied", "invariant", "is_plain", "layout", "shard_counts", "varying")
 
     layout: Layout
     varying: int
     invariant: int
+    is_plain: bool
     shard_counts: tuple[int, ...] | None
     copied: bool
 
@@ -60,6 +63,7 @@ class Spec:
         set_(self, "layout", layout)
         set_(self, "varying", varying)
         set_(self, "invariant", layout.replicate_axes & ~varying)
+        set_(self, "is_plain", not varying and not layout.partial_axes)
         set_(self, "shard_counts", layout.shard_counts if any(n > 1 for n in layout.shard_counts) else None)
         set_(self, "copied", copied)
         with cls._lock:

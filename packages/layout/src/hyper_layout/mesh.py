@@ -112,8 +112,8 @@ class DeviceMesh:
     rank_list: tuple[int, ...]
     ndim: int
     _positions: dict[str, int]
-    _lines: dict[tuple[int, int], tuple[int, ...]]
-    """Results of `ranks_along`, by axis and rank."""
+    _lines: dict[tuple[Axis, int], tuple[int, ...]]
+    """Results of `ranks_along`, by axis as it was written and rank."""
     _strides: tuple[int, ...]
     _coordinates: dict[int, tuple[int, ...]]
     _slices: dict[tuple[tuple[str, ...], int], DeviceMesh]
@@ -204,16 +204,16 @@ class DeviceMesh:
         Raises:
             LayoutError: If the mesh does not hold the rank.
         """
-        position = self.axis_index(axis)
         rank = current_rank() if rank is None else rank
-        line = self._lines.get((position, rank))
+        line = self._lines.get((axis, rank))
         if line is None:
+            position = self.axis_index(axis)
             coordinate = self._coordinate_of(rank)
             stride = self._strides[position]
             place = sum(c * s for c, s in zip(coordinate, self._strides, strict=True))
             start = place - coordinate[position] * stride
             line = tuple(self.rank_list[start + i * stride] for i in range(self.mesh_shape[position]))
-            self._lines[position, rank] = line
+            self._lines[axis, rank] = line
         return line
 
     def groups_along(self, axis: Axis) -> tuple[tuple[int, ...], ...]:

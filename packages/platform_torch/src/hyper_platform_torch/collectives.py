@@ -50,6 +50,10 @@ _SENT = {
 }
 
 
+# What every backend sums as it is; a look here is cheaper than the questions below.
+_SUMMED = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
+
 def _as_bytes(x: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """``move(x)`` on the bytes of the elements, in a further dim."""
     return move(x.detach().contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1)
@@ -79,11 +83,12 @@ class TorchCollectives:
     def all_reduce(self, x: torch.Tensor, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce over the group; bool counts as 0 and 1, and stays bool under max, min and prod."""
         x = x.detach()
-        if _loses_nan(x, op):
-            return from_integers(self.all_reduce(to_integers(x, op), op, group), x.dtype)
-        other = _reducible(x, op)
-        if other is not None:
-            return _reduced(self.all_reduce(other, op, group), x.dtype, op)
+        if op != "sum" or x.dtype not in _SUMMED:
+            if _loses_nan(x, op):
+                return from_integers(self.all_reduce(to_integers(x, op), op, group), x.dtype)
+            other = _reducible(x, op)
+            if other is not None:
+                return _reduced(self.all_reduce(other, op, group), x.dtype, op)
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out, _REDUCE[op], group=group.handle)
         return out

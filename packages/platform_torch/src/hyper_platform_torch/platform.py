@@ -61,7 +61,8 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
 
     def is_tensor(self, value: Any) -> bool:
         """Whether ``value`` is a torch tensor and no DTensor."""
-        return isinstance(value, torch.Tensor) and not isinstance(value, TorchDTensor)
+        kind = type(value)
+        return kind is torch.Tensor or (kind is not TorchDTensor and isinstance(value, torch.Tensor))
 
     def is_floating(self, x: torch.Tensor) -> bool:
         """Whether the dtype is floating."""

@@ -325,8 +325,9 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         return _of_wrapper(_Base.grad_fn.__get__, self) is not None
 
     def _check_use(self) -> None:
-        super()._check_use()
-        if (self._untracked or self._local.requires_grad) and not torch.is_grad_enabled():
+        if self._untracked or self._spec.copied:
+            super()._check_use()
+        if not torch.is_grad_enabled() and (self._untracked or self._local.requires_grad):
             check_not_in_function(f"{self!r} was turned into local tensors")
 
     # -- exchanging and copying ----------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from hyper_dtensor import DTensor, get_platform
-from hyper_layout import DeviceMesh, Placement
+from hyper_dtensor.dtensor import adopt
+from hyper_layout import DeviceMesh, Layout, Placement
 
 __all__ = ["enter", "first_input", "leave", "one_axis"]
 
@@ -40,14 +41,21 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        value = DTensor.from_local(value, mesh, layouts)
+        value = adopt(value, Layout.from_placements(mesh, layouts, len(value.shape)))
     elif value.device_mesh is not mesh:
         raise ValueError(
             f"the input {value!r} is on {value.device_mesh}, the module was parallelized on {mesh}; "
             "redistribute cannot change the mesh: pass to_local() or build the input on the module's mesh"
         )
-    entered: DTensor = value.redistribute(desired)
-    return entered
+    return to_placements(value, desired)
+
+
+def to_placements(value: DTensor, desired: Sequence[Placement]) -> DTensor:
+    """``value`` redistributed, or as it is where it is laid out so."""
+    layout = value._spec.layout
+    if Layout.from_placements(layout.mesh, desired, layout.ndim) is layout:
+        return value
+    return value.redistribute(desired)
 
 
 def leave(
@@ -67,23 +75,23 @@ def leave(
         reduce_dtype: Floating dtype in which a Partial output is reduced; the result is rounded back.
         grad_placements: For ``use_local``: what the gradient of the local tensor is.
     """
-    dtype = value._local.dtype
-    if (
-        reduce_dtype is not None
-        and reduce_dtype != dtype
-        and any(value.layout.partial)
-        and value.placements != desired
-    ):
+    dtype = None if reduce_dtype is None else value._local.dtype
+    if reduce_dtype != dtype and value.layout.partial_axes and value.placements != desired:
         value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
     else:
-        value = value.redistribute(desired)
+        value = to_placements(value, desired)
     return value.to_local(grad_placements=grad_placements) if use_local else value
 
 
 def first_input(
-    style: str, module: Any, inputs: tuple[Value, ...], prepare: Callable[[Value], Value]
+    style: str,
+    module: Any,
+    inputs: tuple[Value, ...],
+    mesh: DeviceMesh,
+    layouts: Sequence[Placement],
+    desired: Sequence[Placement],
 ) -> tuple[Value, ...]:
-    """The positional inputs with the first one prepared; the others pass through.
+    """The positional inputs, of which the first one enters (see `enter`); the others pass through.
 
     Raises:
         ValueError: If the module was called without positional inputs, or the first is no tensor.
@@ -99,4 +107,4 @@ def first_input(
             f"{style} expects a tensor or DTensor as the first input of {type(module).__name__}, "
             f"got {type(inputs[0]).__name__}"
         )
-    return (prepare(inputs[0]), *inputs[1:])
+    return (enter(inputs[0], mesh, layouts, desired), *inputs[1:])

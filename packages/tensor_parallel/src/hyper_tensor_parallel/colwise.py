@@ -6,7 +6,7 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter, get_platform
 from hyper_layout import DeviceMesh, Placement, Replicate, Shard
-from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
+from hyper_tensor_parallel.boundary import first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
 __all__ = ["ColwiseParallel"]
@@ -71,8 +71,9 @@ class ColwiseParallel(ParallelStyle):
                 distribute_parameter(submodule, key, mesh, (cut,), src_data_rank=self.src_data_rank)
 
         def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            prepare = lambda x: enter(x, mesh, self.input_layouts, self.desired_input_layouts)  # noqa: E731
-            return first_input("ColwiseParallel", module, inputs, prepare)
+            return first_input(
+                "ColwiseParallel", module, inputs, mesh, self.input_layouts, self.desired_input_layouts
+            )
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):

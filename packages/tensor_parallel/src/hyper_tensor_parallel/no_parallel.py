@@ -6,7 +6,7 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module
 from hyper_layout import DeviceMesh, Placement, Replicate
-from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
+from hyper_tensor_parallel.boundary import first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
 __all__ = ["NoParallel"]
@@ -45,8 +45,9 @@ class NoParallel(ParallelStyle):
         """Replicate the parameters and hook the forward; see the class."""
 
         def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            prepare = lambda x: enter(x, mesh, self.input_layout, self.desired_input_layout)  # noqa: E731
-            return first_input("NoParallel", module, inputs, prepare)
+            return first_input(
+                "NoParallel", module, inputs, mesh, self.input_layout, self.desired_input_layout
+            )
 
         def finish(value: Any) -> Any:
             if not isinstance(value, DTensor):

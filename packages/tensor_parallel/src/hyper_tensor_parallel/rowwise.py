@@ -6,7 +6,7 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter, get_platform
 from hyper_layout import DeviceMesh, Partial, Placement, Replicate, Shard
-from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
+from hyper_tensor_parallel.boundary import first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
 __all__ = ["RowwiseParallel"]
@@ -77,7 +77,7 @@ class RowwiseParallel(ParallelStyle):
                 distribute_parameter(submodule, key, mesh, (placement,), src_data_rank=self.src_data_rank)
 
         def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input("RowwiseParallel", module, inputs, lambda x: enter(x, mesh, layouts, desired))
+            return first_input("RowwiseParallel", module, inputs, mesh, layouts, desired)
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):

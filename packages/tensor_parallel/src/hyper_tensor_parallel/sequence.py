@@ -6,7 +6,7 @@ from typing import Any
 
 from hyper_dtensor import DTensor, distribute_module
 from hyper_layout import DeviceMesh, Placement, Shard
-from hyper_tensor_parallel.boundary import enter, first_input, leave, one_axis
+from hyper_tensor_parallel.boundary import first_input, leave, one_axis
 from hyper_tensor_parallel.style import Module, ParallelStyle
 
 __all__ = ["SequenceParallel"]
@@ -46,9 +46,7 @@ class SequenceParallel(ParallelStyle):
         sharding = self.sequence_sharding
 
         def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input(
-                "SequenceParallel", module, inputs, lambda x: enter(x, mesh, sharding, sharding)
-            )
+            return first_input("SequenceParallel", module, inputs, mesh, sharding, sharding)
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):
