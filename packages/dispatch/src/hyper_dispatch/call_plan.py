@@ -8,12 +8,12 @@ tensors, so that such a call is filled in and run without asking the strategy ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from hyper_dispatch.cache import ATOMS, is_atom
+from hyper_dispatch.call_form import holds_values_only
 from hyper_dispatch.record import Record
 from hyper_dtensor import DTensor, Platform, Spec
-from hyper_dtensor.meta import TensorMeta, meta_of
+from hyper_dtensor.meta import TensorMeta
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
@@ -33,17 +33,20 @@ class CallPlan:
     """How to run the calls of one form.
 
     Attributes:
+        is_free: Whether the floats among the arguments are those of the call and not of the plan.
         record: The inference.
         impl: What runs on the locals.
         args: Positional arguments; what stands in the places of local tensors is not used.
         kwargs: Keyword arguments, likewise.
         slots: `(position, operand)` of the local tensors that are positional arguments themselves.
-        lists: `(position, list, tuple or not, ((index, operand), ...))` of lists with local tensors.
+        lists: `(position, first operand, one past the last, tuple or not)` of lists of local tensors.
         named: `(name, operand)` of the local tensors that are keyword arguments themselves.
-        named_items: `(place, operand)` of the local tensors in lists among the keyword arguments.
+        nested: `(place, operand)` of the other local tensors: in lists that hold more than these, or in lists
+            among the keyword arguments.
         entrances: The operands that do not enter as their bare local, in calls of this form.
         result: What the last call has in common with the next ones, if its output was one tensor that was
             simply wrapped: `(local shape, dtype, spec, meta)`; else None.
+        shapes: Global shape of each output where it is known, by the rule or from a call before.
         grad: Whether gradients are on and an operand needs one.
         checks: Whether gradients are on and an operand is untracked.
         loses_alias: Whether the outputs are views of operand 0's varying view, not of itself.
@@ -63,14 +66,16 @@ class CallPlan:
         "impl",
         "is_direct",
         "is_followed",
+        "is_free",
         "is_simple",
         "kwargs",
         "lists",
         "loses_alias",
         "named",
-        "named_items",
+        "nested",
         "record",
         "result",
+        "shapes",
         "slots",
         "source",
         "tail",
@@ -85,6 +90,7 @@ class CallPlan:
         args: Sequence[Any],
         kwargs: Kwargs,
         grad_enabled: bool,
+        is_free: bool,
     ) -> None:
         """Make the plan of a call from what `preprocess` returned."""
         places = find_places([operand._local for operand in operands], args, kwargs)
@@ -93,14 +99,21 @@ class CallPlan:
         passed = [(place, number) for number, place in enumerate(places) if place is not None]
         self.record = record
         self.impl = impl
+        self.is_free = is_free
         # Local tensors are not kept alive, and lists are not shared with the caller.
         blank, self.kwargs = replaced(_own(tuple(args)), _own(kwargs), [(place, None) for place, _ in passed])
         self.args = list(blank)
         self.slots = tuple((place.key, number) for place, number in passed if _is_positional(place))
         self.lists = tuple(_lists(self.args, passed))
-        by_name = [(place, number) for place, number in passed if place.by_keyword]
-        self.named = tuple((place.key, number) for place, number in by_name if place.item < 0)
-        self.named_items = tuple((place, number) for place, number in by_name if place.item >= 0)
+        whole = {position for position, *_ in self.lists}
+        self.named = tuple(
+            (place.key, number) for place, number in passed if place.by_keyword and place.item < 0
+        )
+        self.nested = tuple(
+            (place, number)
+            for place, number in passed
+            if place.item >= 0 and (place.by_keyword or place.key not in whole)
+        )
         # A view matters to the gradient alone, a value that enters once matters always.
         self.entrances = tuple(
             entrance
@@ -108,6 +121,7 @@ class CallPlan:
             if places[entrance.operand] is not None
             and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
         )
+        self.shapes = record.shapes
         self.result: tuple[Any, Any, Spec, TensorMeta] | None = None
         self.grad = grad_enabled and any(needs)
         self.checks = grad_enabled and any(operand._untracked for operand in operands)
@@ -127,40 +141,45 @@ class CallPlan:
         )
         self.tail = tuple(self.args[len(operands) :])
         in_order = tuple((number, number) for number in range(len(operands)))
-        self.is_followed = self.slots == in_order and not self.lists and not by_name
+        self.is_followed = self.slots == in_order and len(passed) == len(operands)
         self.is_direct = self.is_followed and not self.tail and not self.kwargs
 
-    def fill(self, locals_: Sequence[Any]) -> tuple[Args, Kwargs]:
-        """The arguments of a call with these local tensors."""
-        args = self.args.copy()
+    def is_static(self, platform: Platform) -> bool:
+        """Whether the plan holds no argument that `preprocess` computed from the values of the operands."""
+        return holds_values_only(platform, (*self.args, *self.kwargs.values()))
+
+    def fill(self, locals_: Sequence[Any], args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """The arguments of the local implementation, for a call with these local tensors and arguments."""
+        local_args = list(args) if self.is_free else self.args.copy()
+        local_kwargs = kwargs if self.is_free else self.kwargs
         for position, number in self.slots:
-            args[position] = locals_[number]
-        for position, items, is_tuple, places in self.lists:
-            filled = items.copy()
-            for index, number in places:
-                filled[index] = locals_[number]
-            args[position] = tuple(filled) if is_tuple else filled
-        if not self.named and not self.named_items:
-            return args, self.kwargs
-        kwargs = self.kwargs.copy()
-        for name, number in self.named:
-            kwargs[name] = locals_[number]
-        if self.named_items:
-            _, kwargs = replaced((), kwargs, [(place, locals_[number]) for place, number in self.named_items])
-        return args, kwargs
+            local_args[position] = locals_[number]
+        for position, first, end, is_tuple in self.lists:
+            part = locals_[first:end]
+            local_args[position] = tuple(part) if is_tuple else part
+        if self.named:
+            local_kwargs = local_kwargs.copy()
+            for name, number in self.named:
+                local_kwargs[name] = locals_[number]
+        if self.nested:
+            return replaced(
+                local_args, local_kwargs, [(place, locals_[number]) for place, number in self.nested]
+            )
+        return local_args, local_kwargs
 
 
-def _lists(
-    args: Sequence[Any], passed: Sequence[tuple[Place, int]]
-) -> Iterator[tuple[int, list[Any], bool, tuple[tuple[int, int], ...]]]:
+def _lists(args: Sequence[Any], passed: Sequence[tuple[Place, int]]) -> Iterator[tuple[int, int, int, bool]]:
+    """The positional lists that hold operands which follow each other, and nothing else."""
     for position, value in enumerate(args):
-        places = tuple(
-            (place.item, number)
-            for place, number in passed
-            if not place.by_keyword and place.item >= 0 and place.key == position
-        )
-        if places:
-            yield position, list(value), isinstance(value, tuple), places
+        if isinstance(value, (list, tuple)):
+            held = [
+                (place.item, number)
+                for place, number in passed
+                if not place.by_keyword and place.key == position and place.item >= 0
+            ]
+            first = held[0][1] if held else 0
+            if held and held == [(index, first + index) for index in range(len(value))]:
+                yield position, first, first + len(value), isinstance(value, tuple)
 
 
 def _own(value: Any) -> Any:
@@ -219,87 +238,3 @@ def replaced(
             value = tuple(items) if isinstance(old, tuple) else items
         container[place.key] = value
     return tuple(new_args), new_kwargs
-
-
-OPERANDS: Final[set[type]] = set()
-"""The classes of the distributed tensors that were met."""
-
-_BOUNDS: Final = frozenset({int, type(None)})
-
-NO_FORM: Final = object()
-"""In place of the form of an argument: calls with it are not planned ahead."""
-
-
-def form_of(platform: Platform, value: Any) -> Any:
-    """The form of a static argument: equal exactly for values of one type that are the same, or `NO_FORM`."""
-    kind = value.__class__
-    if kind is float:
-        # 0.0 equals -0.0, and a strategy may tell them apart.
-        return (kind, value) if value else NO_FORM
-    if kind is list or kind is tuple:
-        found = tuple([form_of(platform, item) for item in value])
-        return NO_FORM if NO_FORM in found else (kind, found)
-    if kind is slice:
-        bounds = (value.start, value.stop, value.step)
-        return (kind, bounds) if _BOUNDS.issuperset(map(type, bounds)) else NO_FORM
-    if kind not in ATOMS and (isinstance(value, DTensor) or platform.is_tensor(value) or not is_atom(value)):
-        return NO_FORM
-    return kind, value
-
-
-def visit(
-    platform: Platform,
-    value: Any,
-    form: list[Any],
-    operands: list[DTensor],
-    locals_: list[Any],
-) -> None:
-    """Add an argument to the form of a call, and its distributed tensors to the operands.
-
-    Distributed tensors count by spec, meta and need of a gradient. One level of lists is looked into.
-    """
-    kind = type(value)
-    if kind is list or kind is tuple:
-        form += (kind, len(value))
-    else:
-        value = (value,)
-    for item in value:
-        kind = type(item)
-        if kind in OPERANDS:
-            local = item._local
-            form += (item._spec, item._meta or meta_of(item), local.requires_grad)
-            operands.append(item)
-            locals_.append(local)
-        elif kind in ATOMS:
-            form += (kind, item)
-        elif (
-            kind is slice and type(item.start) in _BOUNDS and type(item.stop) in _BOUNDS and item.step is None
-        ):
-            form += (kind, item.start, item.stop)
-        elif isinstance(item, DTensor):
-            OPERANDS.add(kind)
-            visit(platform, item, form, operands, locals_)
-        else:
-            form.append(form_of(platform, item))
-
-
-def can_be_kept(platform: Platform, form: Sequence[Any], plan: CallPlan) -> bool:
-    """Whether calls of a form may use the plan: all arguments have a form, and it holds values only.
-
-    A strategy that computes an argument from the values of the operands is asked anew at each call.
-    """
-    values = (*plan.args, *plan.kwargs.values())
-    if any(item is NO_FORM for item in form):
-        return False
-    return all(value.__class__ is float or form_of(platform, value) is not NO_FORM for value in values)
-
-
-def items(value: Any) -> Sequence[Any]:
-    """The items of a list or tuple, or the value alone."""
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-def flat(args: Args, kwargs: Kwargs) -> Iterator[Any]:
-    """All arguments of a call, lists item by item."""
-    for value in (*args, *kwargs.values()):
-        yield from items(value)

@@ -13,7 +13,8 @@ from typing import Any
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain, writes_number
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
-from hyper_dispatch.call_plan import OPERANDS, CallPlan, Place, can_be_kept, flat, items, replaced, visit
+from hyper_dispatch.call_form import OPERANDS, can_be_key, flat, items, visit
+from hyper_dispatch.call_plan import CallPlan, Place, replaced
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
 from hyper_dispatch.outputs import set_specs, wrap_outputs
@@ -84,6 +85,7 @@ class OpDispatcher:
         # `visit` does to a tensor or an atom stands here once more: most arguments of most calls are one.
         grad = platform.grad_enabled()
         form: list[Any] = [func, grad]
+        numbers: list[float] = []
         operands: list[DTensor] = []
         locals_: list[Any] = []
         for value in args:
@@ -95,26 +97,29 @@ class OpDispatcher:
                 form.append(local.requires_grad)
                 operands.append(value)
                 locals_.append(local)
-            elif kind in ATOMS or (kind is float and value):
+            elif kind in ATOMS:
                 form.append(kind)
                 form.append(value)
             else:
-                visit(platform, value, form, operands, locals_)
+                visit(platform, value, form, numbers, operands, locals_)
         if kwargs:
             if "out" in kwargs:
                 rest = {name: value for name, value in kwargs.items() if name != "out"}
                 return self.dispatch(op_name, func, args, rest, kwargs["out"])
             for name, value in kwargs.items():
                 kind = type(value)
-                if kind in ATOMS or (kind is float and value):
+                if kind in ATOMS:
                     form += (name, kind, value)
                 else:
                     form.append(name)
-                    visit(platform, value, form, operands, locals_)
+                    visit(platform, value, form, numbers, operands, locals_)
 
         # The plan of this form of call, or the three stages.
         key = tuple(form)
         plan = table.plans.get(key)
+        if plan is None and numbers:
+            # Where the values of the numbers matter, they are a part of the key.
+            plan = table.plans.get((*key, *numbers))
         if plan is not None:
             table.hits += 1
         elif kwargs and (in_order := _in_order(op, kwargs)) is not None:
@@ -128,20 +133,27 @@ class OpDispatcher:
         else:
             read = values_read()
             plan = self._plan(platform, table, op, func, operands, args, kwargs)
-            if op.preprocess_is_pure and values_read() == read and can_be_kept(platform, form, plan):
+            if not plan.is_free:
+                key = (*key, *numbers)
+            if (
+                op.preprocess_is_pure
+                and values_read() == read
+                and can_be_key(key)
+                and plan.is_static(platform)
+            ):
                 table.keep(key, plan)
 
         # Run locally, and wrap.
         for number, view_axes, once_axes in plan.entrances:
             locals_[number] = enter(operands[number], view_axes, once_axes)
         if not plan.is_simple or out is not None:
-            return _run(platform, op, plan, operands, locals_, out)
+            return _run(platform, op, plan, operands, locals_, args, kwargs, out)
         if plan.is_direct:
             output = plan.impl(*locals_)
-        elif plan.is_followed:
+        elif plan.is_followed and not plan.is_free:
             output = plan.impl(*locals_, *plan.tail, **plan.kwargs)
         else:
-            local_args, local_kwargs = plan.fill(locals_)
+            local_args, local_kwargs = plan.fill(locals_, args, kwargs)
             output = plan.impl(*local_args, **local_kwargs)
         if plan.result is not None:
             shape, dtype, spec, meta = plan.result
@@ -183,7 +195,8 @@ class OpDispatcher:
         else:
             table.hits += 1
         impl = record.impl(func, cache_values)
-        return CallPlan(record, impl, operands, local_args, local_kwargs, platform.grad_enabled())
+        is_free = op.numbers_are_free(specs)
+        return CallPlan(record, impl, operands, local_args, local_kwargs, platform.grad_enabled(), is_free)
 
     def cache_info(self, op_name: str | None = None) -> dict[str, CacheInfo]:
         """Hits, misses, entries and bound per operation (of one operation, if named)."""
@@ -209,6 +222,8 @@ def _run(
     plan: CallPlan,
     operands: Sequence[DTensor],
     locals_: Sequence[Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     out: Any,
 ) -> Any:
     """Run a call that writes, draws random numbers, derives views, or passes operands in other places."""
@@ -221,14 +236,15 @@ def _run(
         check_state(op.op_name, record.state_change, operands)
     if out is not None:
         check_out(op.op_name, record, out, operands)
-    local_args, local_kwargs = plan.fill(locals_)
+    local_args, local_kwargs = plan.fill(locals_, args, kwargs)
     if record.draws is None:
         output = plan.impl(*local_args, **local_kwargs)
     else:
         output = run_random(platform, record.draws, plan.impl, local_args, local_kwargs)
     if op.inplace:
         # An operator's method says so of an operand it does not take: nothing was written.
-        return operands[0] if output is not NotImplemented else output
+        target = args[0] if args else operands[0]
+        return target if output is not NotImplemented else output
     result = _wrap(platform, plan, output)
     if record.copied or plan.loses_alias:
         for item in items(result):
@@ -247,7 +263,11 @@ def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
         return output
     record = plan.record
     if record.wrap_output is None:
-        result = wrap_outputs(output, record.specs, record.shapes)
+        result = wrap_outputs(output, record.specs, plan.shapes)
+        if plan.shapes is record.shapes and record.shapes_follow and type(result) in (list, tuple):
+            plan.shapes = [
+                None if spec is None else t._shape for t, spec in zip(result, record.specs, strict=True)
+            ]
     else:
         result = record.wrap_output(output, record.layouts)
         set_specs(result, record.specs)

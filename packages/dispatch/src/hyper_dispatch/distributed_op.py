@@ -107,6 +107,14 @@ class DistributedOp:
         specs = [None if layout is None else Spec.of(layout) for layout in output_layouts]
         return wrap_outputs(py_output, specs, [None] * len(specs))
 
+    def numbers_are_free(self, specs: Sequence[Spec]) -> bool:
+        """Whether the floats among the arguments are of no account to all stages for operands like these.
+
+        `preprocess` then hands all arguments but the distributed tensors on as they are, and calls that
+        differ in such a number alone share one plan.
+        """
+        return False
+
     def draws(self, cache_values: Sequence[Any]) -> bool:
         """Whether a call with these values draws random numbers (asked once per cache entry)."""
         return self.random

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hyper_dtensor import DTensor, Spec, wrap
+from hyper_dtensor import DTensor, Spec, get_platform, wrap
+from hyper_dtensor.meta import global_shape
 
 
 def wrap_outputs(output: Any, specs: Sequence[Spec | None], shapes: Sequence[tuple[int, ...] | None]) -> Any:
@@ -22,12 +23,15 @@ def wrap_outputs(output: Any, specs: Sequence[Spec | None], shapes: Sequence[tup
     if not isinstance(output, (list, tuple)):
         spec = specs[0]
         return output if spec is None else wrap(output, spec, shapes[0])
+    make = get_platform().wrap
     if len(output) != len(specs):
         raise ValueError(
             f"the operation returned {len(output)} results, but its rule has {len(specs)} layouts"
         )
     items = [
-        item if spec is None or item is None else wrap(item, spec, shape)
+        item
+        if spec is None or item is None
+        else make(item, spec, global_shape(item.shape, spec) if shape is None else shape)
         for item, spec, shape in zip(output, specs, shapes, strict=True)
     ]
     return rebuilt(output, items)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hyper_dispatch.admission import admit_plain
-from hyper_dispatch.call_plan import find_places, flat, replaced
+from hyper_dispatch.call_form import flat
+from hyper_dispatch.call_plan import find_places, replaced
 from hyper_dispatch.outputs import rebuilt
 from hyper_dispatch.refusal import describe, describe_operands, two_meshes
 from hyper_dispatch.registry import ENTRY_POINT_GROUP, YAML_DIR_VARIABLE, op_names

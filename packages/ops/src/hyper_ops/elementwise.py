@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from hyper_dispatch import Row, RowsOp, axis_placement, layouts_of, register_strategy
 from hyper_dispatch.distributed_op import to_locals
 from hyper_dispatch.rows import match_row
-from hyper_dtensor import get_platform
+from hyper_dtensor import Spec, get_platform
 from hyper_dtensor.collectives import enter_once
 from hyper_dtensor.copied import refuse_write
 from hyper_layout import DeviceMesh, Layout
@@ -39,6 +39,9 @@ class Elementwise(RowsOp):
     shapes_follow = True
     algebras: ClassVar[frozenset[str]] = ALGEBRAS
     preprocess_is_pure = True
+
+    def numbers_are_free(self, specs: Sequence[Spec]) -> bool:
+        return not any(spec.layout.partial_axes for spec in specs)
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self.bind(args, kwargs)

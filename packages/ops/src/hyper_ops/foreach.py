@@ -17,7 +17,7 @@ from typing import Any
 
 from hyper_dispatch import DistributedOp, Effects, layouts_of, register_strategy, to_local, to_locals
 from hyper_dispatch.distributed_op import InferResult
-from hyper_dtensor import get_platform
+from hyper_dtensor import Spec, get_platform
 from hyper_dtensor.collectives import all_reduce
 from hyper_layout import Layout, Replicate
 
@@ -34,6 +34,8 @@ class Foreach(DistributedOp):
     """
 
     takes_plain = True
+    preprocess_is_pure = True
+    shapes_follow = True
 
     def __init__(self, op_name: str, each: str = "", number: str = "") -> None:
         """Make the strategy.
@@ -58,6 +60,9 @@ class Foreach(DistributedOp):
             form = "".join(["T" if hasattr(item, "_layout") else "-" for item in lists[0]])
             return *to_locals(args, kwargs), [*layouts, TOGETHER, form]
         return args, kwargs, [*layouts, EACH, "-" * len(lists[0])]
+
+    def numbers_are_free(self, specs: Sequence[Spec]) -> bool:
+        return True
 
     def infer_layout(self, cache_values: Sequence[Any]) -> InferResult:
         *layouts, _, form = cache_values
@@ -88,6 +93,9 @@ class Foreach(DistributedOp):
 @register_strategy("foreach_norm")
 class ForeachNorm(Foreach):
     """`torch._foreach_norm`: the norm of each tensor, 0-d and Replicate."""
+
+    def numbers_are_free(self, specs: Sequence[Spec]) -> bool:
+        return False
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors, order, dtype = self._bound(args, kwargs)

@@ -109,7 +109,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         except (ValueError, NotImplementedError) as error:
             refuse_wrappers(error)
             raise
-        if args and (result is args[0] or result is None):  # written in place
+        if args and (result is args[0] or result is None) and torch.is_grad_enabled():  # written in place
             for t in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
                 if isinstance(t, TorchDTensor):
                     t._show_gradient_need()
@@ -130,6 +130,19 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     def device(self) -> torch.device:
         """The device of the local tensor."""
         return self._local.device  # type: ignore[no-any-return]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the local tensor is sparse."""
+        return self._local.is_sparse  # type: ignore[no-any-return]
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self._local.is_complex()  # type: ignore[no-any-return]
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating."""
+        return self._local.is_floating_point()  # type: ignore[no-any-return]
 
     @property
     def nbytes(self) -> int:
