@@ -19,6 +19,9 @@ Args = Sequence[Any]
 Kwargs = dict[str, Any]
 
 
+_CONTAINERS = frozenset({list, tuple, dict})
+
+
 class Place(NamedTuple):
     """Where a call passes a value."""
 
@@ -184,44 +187,39 @@ def _lists(args: Sequence[Any], passed: Sequence[tuple[Place, int]]) -> Iterator
 
 def _own(value: Any) -> Any:
     """A copy of the lists and dicts in a value."""
-    if value.__class__ is list or value.__class__ is tuple:
-        return value.__class__([_own(item) for item in value])
-    return {name: _own(item) for name, item in value.items()} if value.__class__ is dict else value
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind([_own(item) if type(item) in _CONTAINERS else item for item in value])
+    if kind is dict:
+        return {name: _own(item) if type(item) in _CONTAINERS else item for name, item in value.items()}
+    return value
 
 
 def _is_positional(place: Place) -> bool:
     return not place.by_keyword and place.item < 0
 
 
-def find_places(wanted: Sequence[Any], args: Sequence[Any], kwargs: Kwargs) -> list[Place | None]:
+def find_places(wanted: Sequence[Any], args: Args, kwargs: Kwargs) -> list[Place | None]:
     """Where a call passes each of these objects, found by identity, in order; None where it does not.
 
     An object that is wanted twice (`x + x`) gets its two places in their order.
     """
-    free = list(_passed(args, kwargs))
-    places: list[Place | None] = []
-    for each in wanted:
-        for index, (place, value) in enumerate(free):
-            if value is each:
-                places.append(place)
-                del free[index]
-                break
-        else:
-            places.append(None)
-    return places
-
-
-def _passed(args: Sequence[Any], kwargs: Kwargs) -> Iterator[tuple[Place, Any]]:
+    places: list[Place | None] = [None] * len(wanted)
+    waiting: dict[int, list[int]] = {}
+    for number, value in enumerate(wanted):
+        waiting.setdefault(id(value), []).append(number)
     calls: tuple[tuple[bool, Iterable[tuple[Any, Any]]], ...] = (
         (False, enumerate(args)),
         (True, kwargs.items()),
     )
     for by_keyword, named in calls:
         for key, value in named:
-            if isinstance(value, (list, tuple)):
-                yield from ((Place(by_keyword, key, number), item) for number, item in enumerate(value))
-            else:
-                yield Place(by_keyword, key, -1), value
+            nested = isinstance(value, (list, tuple))
+            for item, candidate in enumerate(value) if nested else ((-1, value),):
+                numbers = waiting.get(id(candidate))
+                if numbers:
+                    places[numbers.pop(0)] = Place(by_keyword, key, item)
+    return places
 
 
 def replaced(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hyper_dispatch.effects import Effects
+from hyper_dispatch.effects import NO_EFFECTS, Effects
 from hyper_dispatch.errors import RuleError
 from hyper_layout import Layout, LayoutError, Partial, Placement, Replicate, Shard
 
@@ -235,7 +235,9 @@ def _output_layout(
             partial[axis] = token.reduce_op
         elif isinstance(token, Shard):
             axes_of[token.dim].append(axis)
-    dim_axes = tuple(_ordered(op_name, dim, axes, layouts, columns) for dim, axes in enumerate(axes_of))
+    dim_axes = tuple(
+        [_ordered(op_name, dim, axes, layouts, columns) if axes else () for dim, axes in enumerate(axes_of)]
+    )
     return Layout.from_dim_axes(mesh, dim_axes, tuple(partial))
 
 
@@ -263,6 +265,9 @@ def _ordered(
 
 
 def _effects(rows: Sequence[Row], operands: int, outputs: int) -> Effects:
+    if not any(INVARIANT in chosen.outputs or ONCE in chosen.inputs for chosen in rows):
+        return NO_EFFECTS
+
     def mask(tokens: Sequence[Token], marker: Marker) -> int:
         return sum(1 << axis for axis, token in enumerate(tokens) if token is marker)
 

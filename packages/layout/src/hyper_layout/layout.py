@@ -17,6 +17,7 @@ AxisNames: TypeAlias = str | tuple[str, ...]
 
 # Every way of writing a layout that was seen (dims negative or not ...) leads to the one object.
 _INTERNED: dict[tuple[DeviceMesh, tuple[Placement, ...], int], Layout] = {}
+_BY_AXES: dict[tuple[Any, ...], Layout] = {}
 _TEMPLATES: dict[DeviceMesh, LayoutTemplate] = {}
 
 
@@ -161,6 +162,11 @@ class Layout:
         Raises:
             LayoutError: If an axis is unknown, is named twice, or both splits a dim and is Partial.
         """
+        content = (mesh, dim_axes, partial)
+        if type(dim_axes) is tuple and type(partial) is tuple:
+            known = _BY_AXES.get(content)
+            if known is not None:
+                return known
         axes = tuple(tuple(mesh.axis_index(axis) for axis in of_dim) for of_dim in dim_axes)
         waiting = (None,) * mesh.ndim if partial is None else tuple(partial)
         if len(waiting) != mesh.ndim:
@@ -173,7 +179,9 @@ class Layout:
                 f"mesh axis {mesh.mesh_dim_names[twice[0]]!r} is used more than once: "
                 "it can split one dim, once, or be Partial"
             )
-        return Layout.from_placements(mesh, placements_of(axes, waiting, mesh), len(axes))
+        made = Layout.from_placements(mesh, placements_of(axes, waiting, mesh), len(axes))
+        _BY_AXES[mesh, axes, waiting] = made
+        return made
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> Layout:
