@@ -8,7 +8,7 @@ import numpy as np
 
 from hyper_conformance.case import case
 from hyper_conformance.here import NUMPY, Here
-from hyper_dtensor import DTensor
+from hyper_dtensor import DTensor, Platform
 from hyper_dtensor.platform import modules_below
 from hyper_layout import Replicate
 
@@ -16,6 +16,12 @@ from hyper_layout import Replicate
 def numbers(here: Here, *shape: int, seed: int = 0) -> Any:
     """An array of the floating dtype that the cases compute with, as the sample modules take it."""
     return here.values(*shape, seed=seed).astype(NUMPY[here.precise])
+
+
+@case(3, ranks=(2,))
+def every_verb_is_there(here: Here) -> None:
+    """The platform has all attributes and verbs of the protocol."""
+    assert isinstance(here.platform, Platform)
 
 
 @case(3, ranks=(2,))
