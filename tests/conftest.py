@@ -9,10 +9,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import importlib.util
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.ranks import RankPool
+if TYPE_CHECKING:
+    from tests.support.ranks import RankPool
 
 # Set by .ci/core-tests, which runs a core package's tests where only what it declares is installed.
 CORE_ONLY = os.environ.get("HYPER_PARALLEL_CORE_ONLY") == "1"
@@ -44,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def ranks2() -> Iterator[RankPool]:
     """Two ranks, started once."""
+    from tests.support.ranks import RankPool  # on a framework, which the environments of the core lack
+
     with RankPool(2) as pool:
         yield pool
 
@@ -51,5 +55,7 @@ def ranks2() -> Iterator[RankPool]:
 @pytest.fixture(scope="session")
 def ranks4() -> Iterator[RankPool]:
     """Four ranks, started once."""
+    from tests.support.ranks import RankPool  # on a framework, which the environments of the core lack
+
     with RankPool(4) as pool:
         yield pool

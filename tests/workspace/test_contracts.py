@@ -23,13 +23,17 @@ PLANTS = [
     ("layers", "hyper_dispatch", "import hyper_ops"),
     ("layers", "hyper_ops", "import hyper_platform_torch"),
     ("layers", "hyper_platform_ms", "import hyper_parallel"),
+    ("layers", "hyper_platform_torch", "import hyper_conformance"),
+    ("layers", "hyper_conformance", "import hyper_parallel"),
     ("no-framework", "hyper_layout", "import torch"),
     ("no-framework", "hyper_dtensor", "def late():\n    import mindspore"),
     ("no-framework", "hyper_parallel", "from torch_npu import npu"),
+    ("no-framework", "hyper_conformance", "import torch"),
     ("adapters", "hyper_platform_ms", "import hyper_platform_torch"),
     ("styles-and-ops", "hyper_tensor_parallel", "import hyper_ops"),
     ("styles", "hyper_tensor_parallel", "import hyper_dispatch"),
     ("facade", "hyper_parallel", "import hyper_platform_torch"),
+    ("facade", "hyper_conformance", "import hyper_platform_ms"),
 ]
 
 

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "platform_torch": CORE,
     "platform_ms": CORE,
     "hyper_parallel": CORE,
+    "conformance": CORE,
 }
 FRAMEWORKS = {"platform_torch": {"torch"}, "platform_ms": {"mindspore"}}
 

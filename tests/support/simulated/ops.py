@@ -580,6 +580,12 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> T:
     return T(np.array(data, dtype=dtype), requires_grad=requires_grad)
 
 
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> T:
+    """A tensor of these values; a tensor of that dtype itself; there is one device."""
+    made = data if isinstance(data, SimTensor) else tensor(data)
+    return made if dtype is None else to(made, dtype)
+
+
 def zeros(*shape: Any, dtype: Any = float64) -> T:
     """Zeros."""
     return T(np.zeros(shape[0] if len(shape) == 1 else shape, dtype))
@@ -590,13 +596,13 @@ def ones(*shape: Any, dtype: Any = float64) -> T:
     return T(np.ones(shape[0] if len(shape) == 1 else shape, dtype))
 
 
-def arange(*bounds: Any, dtype: Any = None) -> T:
-    """Numbers from start to end."""
+def arange(*bounds: Any, dtype: Any = None, device: Any = None) -> T:
+    """Numbers from start to end; there is one device."""
     return T(np.arange(*bounds, dtype=dtype))
 
 
-def full(shape: Sequence[int], fill_value: Any, dtype: Any = float64) -> T:
-    """A filled tensor."""
+def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, device: Any = None) -> T:
+    """A filled tensor, of the dtype of the value if none is given; there is one device."""
     return T(np.full(tuple(shape), fill_value, dtype))
 
 

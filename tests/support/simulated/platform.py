@@ -112,6 +112,8 @@ class SimulatedPlatform:
 
     @staticmethod
     def _reduce(arrays: list[Any], op: str) -> Any:
+        if op == "sum" and arrays[0].dtype == np.bool_:
+            arrays = [array.astype(np.int64) for array in arrays]
         total = arrays[0].copy()
         for array in arrays[1:]:
             total = REDUCTIONS[op](total, array)

@@ -176,6 +176,10 @@ class SimTensor:
         """``cpu`` or ``meta``."""
         return "meta" if self.is_meta else "cpu"
 
+    def is_complex(self) -> bool:
+        """Never: there are no complex dtypes here."""
+        return False
+
     def dim(self) -> int:
         """Number of dims."""
         return self.array.ndim

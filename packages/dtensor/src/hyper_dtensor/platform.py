@@ -38,8 +38,9 @@ class LocalOps(Protocol):
     In use are abs, add, amax, amin, any, arange, as_tensor, cat, clamp, clone, div, einsum, exp,
     expand, full, full_like, gather, index_select, isnan, linear, log, masked_fill, mul, narrow,
     ones_like, permute, pow, prod, reshape, square, squeeze, stack, sub, sum, tile, unbind,
-    unsqueeze, vector_norm, where, zeros_like; of a tensor itself operators, indexing, ``shape``,
-    ``dtype``, ``float``, ``to`` and ``is_complex``.
+    unsqueeze, vector_norm, where, zeros_like, and ``fingerprint(x)``, a picklable digest of dtype, shape
+    and values; arange, as_tensor and full take ``dtype=`` and ``device=``; of a tensor itself operators,
+    indexing, ``shape``, ``dtype``, ``device``, ``float``, ``to`` and ``is_complex``.
     """
 
     def __getattr__(self, name: str) -> Callable[..., Any]: ...
@@ -85,13 +86,19 @@ class Platform(Protocol):
 
     # -- collectives -------------------------------------------------------------------------------
     def all_reduce(self, x: Tensor, op: str, group: Group) -> Tensor:
-        """``[a] [b] -> [a+b] [a+b]``; shape kept. ``op``: sum, max, min, prod. Backward partner: identity."""
+        """``[a] [b] -> [a+b] [a+b]``; shape kept. ``op``: sum, max, min, prod. Backward partner: identity.
+
+        Max and min keep a NaN of any rank. A sum of bool counts the true ones, as int64.
+        """
 
     def all_gather(self, x: Tensor, dim: int, group: Group) -> Tensor:
         """``[a] [b] -> [a b] [a b]``; ``dim`` grows by the group size. Partner: reduce_scatter or slice."""
 
     def reduce_scatter(self, x: Tensor, dim: int, op: str, group: Group) -> Tensor:
-        """``[a0 a1] [b0 b1] -> [a0+b0] [a1+b1]``; ``dim`` shrinks by the group size. Partner: all_gather."""
+        """``[a0 a1] [b0 b1] -> [a0+b0] [a1+b1]``; ``dim`` shrinks by the group size. Partner: all_gather.
+
+        ``op`` as in ``all_reduce``.
+        """
 
     def all_to_all(self, x: Tensor, split_dim: int, concat_dim: int, group: Group) -> Tensor:
         """``[a0 a1] [b0 b1] -> [a0 b0] [a1 b1]``; splits one dim, joins another. Partner: itself, swapped."""
