@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hyper_dtensor.platform import get_platform, modules_below
 
@@ -156,13 +157,35 @@ def record(kind: str, mesh: DeviceMesh, axis: int, x: Any) -> None:
         mode.bytes[entry] += size
 
 
-def in_backward(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``map_``, counted as the backward of the module that runs now.
+class Cause(NamedTuple):
+    """Whom a later communication is attributed to."""
+
+    modes: tuple[CommDebugMode, ...]
+    """The modes that were open."""
+    module: str
+    """The module whose forward ran."""
+
+
+def cause() -> Cause:
+    """What runs now."""
+    return Cause(tuple(_open.modes), _open.modules[-1] if _open.modules else "")
+
+
+def _common(causes: Sequence[Cause]) -> Cause:
+    """All of their modes, and the innermost module that they share."""
+    modes = dict.fromkeys(mode for each in causes for mode in each.modes)
+    levels = zip(*(each.module.split(".") for each in causes), strict=False)
+    shared = takewhile(lambda names: len(set(names)) == 1, levels)
+    return Cause(tuple(modes), ".".join(names[0] for names in shared))
+
+
+def in_backward(map_: Callable[[Any], Any], causes: Sequence[Cause] = ()) -> Callable[[Any], Any]:
+    """``map_``, counted as the backward of the module that runs now, or of the one that ``causes`` share.
 
     A framework may run the backward on a thread of its own, so the open modes travel with the map; a mode
     that was opened since then on the thread that runs it counts as well.
     """
-    modes, module = tuple(_open.modes), _open.modules[-1] if _open.modules else ""
+    modes, module = _common(causes) if causes else cause()
 
     def run(x: Any) -> Any:
         before = _open.modes, _open.modules, _open.backward
