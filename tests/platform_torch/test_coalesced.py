@@ -293,6 +293,9 @@ def test_autograd_grad(on: bool) -> None:
                 assert_equal(zero, torch.zeros(4, dtype=torch.float64))
                 message = raised(lambda v=value, u=unused: torch.autograd.grad(v[1], u, retain_graph=True))
                 assert "allow_unused" in message
+                # The local tensor of a parameter, asked of a DTensor.
+                (local,) = torch.autograd.grad(value[1], twins.ours.params[0].to_local(), retain_graph=True)
+                assert_equal(local, expected)
                 for v in value:
                     v.backward()
                 twins.check(f"{loss}: backward after grad")
@@ -662,7 +665,7 @@ def test_a_second_leaf_has_no_memory_of_its_own() -> None:
     twins = Twins()
     loss = twins.ours.varying()
     for p in twins.ours.params:
-        ((_, second),) = second_leaves.of(p.to_local()).parts()
+        ((_, second),) = second_leaves.parts_of(p.to_local())
         assert second.data_ptr() == p.to_local().data_ptr()
         assert second.is_leaf
         assert second.grad is None
@@ -727,6 +730,7 @@ def test_who_asks_the_engine_about_a_parameter(on: bool) -> None:
         edges = [graph.get_gradient_edge(side.params[0]) for side in twins.each()]
         theirs = torch.autograd.grad(twins.single.mixed(), edges[0])[0]
         assert_equal(torch.autograd.grad(twins.ours.mixed().full_tensor(), edges[1])[0], theirs)
+        assert_equal(torch.autograd.grad(twins.ours.mixed(), [edges[1]])[0], theirs)
         # Hooks on the local tensor itself.
         twins = Twins()
         local = twins.ours.params[0].to_local()
@@ -821,7 +825,7 @@ def test_parameters_are_freed_without_the_garbage_collector() -> None:
                 p.register_hook(lambda g: g * 2)
             loss = (x * p).sin().sum() + p.sum()
             loss.backward()
-            ((_, second),) = second_leaves.of(p.to_local()).parts()
+            ((_, second),) = second_leaves.parts_of(p.to_local())
             references = [weakref.ref(t) for t in (p, p.to_local(), second)]
             del p, second, loss
             assert [r() for r in references] == [None] * 3, hooked

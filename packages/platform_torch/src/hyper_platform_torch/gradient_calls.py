@@ -127,7 +127,9 @@ def autograd_grad(
 
 
 def _second_leaves(value: Any) -> list[tuple[Summand, torch.Tensor]]:
-    return second_leaves.of(value._local).parts() if isinstance(value, DTensor) else []
+    if not isinstance(value, torch.Tensor):
+        return []  # an edge of the graph
+    return second_leaves.parts_of(value._local if isinstance(value, DTensor) else value)
 
 
 def _sum(total: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 from hyper_dtensor import DTensor
 from hyper_dtensor.coalesced import VARIABLE, Summand, reduce_together
 
-__all__ = ["SecondLeaves", "make", "of"]
+__all__ = ["SecondLeaves", "make", "of", "parts_of"]
 
 Hook: TypeAlias = Callable[[torch.Tensor], Any]
 
@@ -82,10 +82,6 @@ class SecondLeaves:
         found = [reference() for reference in self._references]
         return [second for second in found if second is not None]
 
-    def parts(self) -> list[tuple[Summand, torch.Tensor]]:
-        """The second leaves, and what their gradients are."""
-        return [(second._stands_for[1], second) for second in self.alive()]
-
     def _reached(self) -> _Reached:
         state = _Reached.NO
         for second in self.alive():
@@ -139,6 +135,12 @@ def of(local: torch.Tensor) -> SecondLeaves:
     """The second leaves of a local tensor."""
     leaves = _known.get(local)
     return leaves if leaves is not None else _known.setdefault(local, SecondLeaves())  # type: ignore[no-any-return]
+
+
+def parts_of(local: torch.Tensor) -> list[tuple[Summand, torch.Tensor]]:
+    """The second leaves of a local tensor, and what their gradients are."""
+    leaves = _known.get(local)
+    return [] if leaves is None else [(second._stands_for[1], second) for second in leaves.alive()]
 
 
 def make(t: DTensor, summand: Summand) -> torch.Tensor | None:
