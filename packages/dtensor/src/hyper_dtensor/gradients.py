@@ -59,6 +59,7 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
 
     It is remembered, so that several consumers share one backward collective, under the axes, the
     gradient scope and the version of the local; neither made nor read where no gradient is tracked.
+    The all-reduce of a parameter may wait for the end of the backward (`coalesced`).
 
     Args:
         t: An operand that is Replicate-invariant on ``axes``.
