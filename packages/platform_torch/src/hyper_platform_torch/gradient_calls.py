@@ -127,9 +127,10 @@ def autograd_grad(
 
 
 def _second_leaves(value: Any) -> list[tuple[Summand, torch.Tensor]]:
-    if not isinstance(value, torch.Tensor):
-        return []  # an edge of the graph
-    return second_leaves.parts_of(value._local if isinstance(value, DTensor) else value)
+    local = value._local if isinstance(value, DTensor) else value
+    return (
+        second_leaves.parts_of(local) if isinstance(local, torch.Tensor) else []
+    )  # an edge of the graph has none
 
 
 def _sum(total: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
