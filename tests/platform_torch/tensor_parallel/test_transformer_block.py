@@ -64,11 +64,11 @@ def test_sequence_parallel_sends_the_hand_written_collectives() -> None:
     embedding's sum over the vocabulary is a reduce_scatter, the head gathers its input. Backward: their transposes.
     The loss over a split vocabulary reduces the maximum, the sum of exponentials and the logit of the target
     (Megatron's three), and nothing backward. Each norm sees a part of the sequence, so the gradients of its weight
-    and bias are summed over the ranks: three norms of two parameters.
+    and bias are summed over the ranks: three norms of two parameters, in one collective at the end.
     """
     model = parallelize_module(build(), line(), sequence_plan())
-    block, embedding, head, loss, norms = 2, 1, 1, 3, 3
+    block, embedding, head, loss, norms = 2, 1, 1, 3, 1
     assert count(model, loss_of) == Counts(
         forward={"all_gather": block + head, "reduce_scatter": block + embedding, "all_reduce": loss},
-        backward={"reduce_scatter": block + head, "all_gather": block + embedding, "all_reduce": norms * 2},
+        backward={"reduce_scatter": block + head, "all_gather": block + embedding, "all_reduce": norms},
     )

@@ -147,6 +147,9 @@ class SimulatedPlatform:
         """Whether operations are recorded."""
         return tape.grad_enabled()
 
+    def deferred_view(self, t: Any, summand: Any) -> None:
+        """None: the tape reduces in the graph."""
+
     def version(self, x: SimTensor) -> int:
         """How often the storage was written in place."""
         return x.counter.count

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hyper_dtensor.platform import get_platform, modules_below
 
@@ -157,20 +158,44 @@ def record(kind: str, mesh: DeviceMesh, axis: int, x: Any) -> None:
         mode.bytes[entry] += size
 
 
-def in_backward(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``map_``, counted as the backward of the module that runs now.
+class Cause(NamedTuple):
+    """Whom a later communication is attributed to."""
+
+    modes: tuple[CommDebugMode, ...]
+    """The modes that were open."""
+    module: str
+    """The module whose forward ran."""
+
+
+def cause() -> Cause:
+    """What runs now."""
+    return Cause(tuple(_open.modes), _open.modules[-1] if _open.modules else "")
+
+
+def _common(causes: Sequence[Cause]) -> Cause:
+    """All of their modes, and the innermost module that they share."""
+    modes = dict.fromkeys(mode for each in causes for mode in each.modes)
+    levels = zip(*(each.module.split(".") for each in causes), strict=False)
+    shared = takewhile(lambda names: len(set(names)) == 1, levels)
+    return Cause(tuple(modes), ".".join(names[0] for names in shared))
+
+
+def in_backward(map_: Callable[[Any], Any], causes: Sequence[Cause] = ()) -> Callable[[Any], Any]:
+    """``map_``, counted as the backward of the module that runs now, or of the one that ``causes`` share.
 
     A framework may run the backward on a thread of its own, so the open modes travel with the map; a mode
     that was opened since then on the thread that runs it counts as well.
     """
-    if not _open.modes:
-        return _nowhere(map_)
-    return _caused(map_, tuple(_open.modes), _open.modules[-1] if _open.modules else "")
+    if not causes:
+        if not _open.modes:
+            return _nowhere(map_)
+        return _caused(map_, cause())
+    return _caused(map_, _common(causes))
 
 
-def _caused(
-    map_: Callable[[Any], Any], modes: tuple[CommDebugMode, ...], module: str
-) -> Callable[[Any], Any]:
+def _caused(map_: Callable[[Any], Any], of: Cause) -> Callable[[Any], Any]:
+    modes, module = of
+
     def run(x: Any) -> Any:
         if not modes and not _open.modes:
             return map_(x)
@@ -189,4 +214,4 @@ def _caused(
 @lru_cache(maxsize=4096)
 def _nowhere(map_: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``map_`` as of a forward that no mode watched."""
-    return _caused(map_, (), "")
+    return _caused(map_, Cause((), ""))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hyper_dtensor.coalesced import deferred_view
 from hyper_dtensor.collectives import divide, enter_once, share, vary
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.spec import Spec
@@ -61,6 +62,7 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
 
     It is remembered, so that several consumers share one backward collective, under the axes, the
     gradient scope and the version of the local; neither made nor read where no gradient is tracked.
+    The all-reduce of a parameter may wait for the end of the backward (`coalesced`).
 
     Args:
         t: An operand that is Replicate-invariant on ``axes``.
@@ -89,9 +91,11 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
             views[key] = (stamp, view, True)
             return view
         t._origin = None
-    view = local
-    for axis in axes_of(axes):
-        view = vary(view, mesh, axis)
+    view = deferred_view(t, axes)
+    if view is None:
+        view = local
+        for axis in axes_of(axes):
+            view = vary(view, mesh, axis)
     views[key] = (stamp, view, False)
     return view
 

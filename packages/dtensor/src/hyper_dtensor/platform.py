@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from hyper_layout import DeviceMesh, set_group_source, set_rank_source
 
 if TYPE_CHECKING:
+    from hyper_dtensor.coalesced import Summand
     from hyper_dtensor.dtensor import DTensor
     from hyper_dtensor.spec import Spec
 
@@ -132,6 +133,18 @@ class Platform(Protocol):
 
     def grad_enabled(self) -> bool:
         """Whether gradients are on."""
+
+    def deferred_view(self, t: DTensor, summand: Summand) -> Tensor | None:
+        """The parameter ``t`` for an op in which its gradient is ``summand``, reduced after the backward.
+
+        At the end of each backward, before it returns, all that reached such views goes through
+        ``reduce_together`` and on to the parameters, whose hooks see the whole gradient. The view has the
+        memory of ``t``, is no leaf, and is exact under ``create_graph``.
+
+        Returns:
+            The view, or ``None``: of a tensor whose gradient may be asked for without the platform's
+            knowing, and always where the framework cannot do this.
+        """
 
     def version(self, x: Tensor) -> int:
         """A number that changes whenever ``x`` is written in place."""

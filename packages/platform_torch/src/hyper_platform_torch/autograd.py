@@ -7,6 +7,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from hyper_dtensor import DTensor
+from hyper_dtensor.coalesced import Summand
+from hyper_platform_torch import second_leaves
+
 __all__ = ["TorchAutograd"]
 
 Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -56,6 +60,10 @@ class TorchAutograd:
         return x.requires_grad and torch.is_grad_enabled()
 
     grad_enabled = staticmethod(torch.is_grad_enabled)
+
+    def deferred_view(self, t: DTensor, summand: Summand) -> torch.Tensor | None:
+        """A view of a second leaf of the parameter ``t``; None if ``t`` is no parameter."""
+        return second_leaves.make(t, summand)
 
     def version(self, x: torch.Tensor) -> int:
         """The version counter, which in-place operations raise; tensors of inference mode have none."""

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from hyper_dtensor import DTensor, Spec, wrap
+from hyper_dtensor.coalesced import Summand, reduce_together
 from hyper_dtensor.collectives import reduce_sum
 from hyper_dtensor.gradients import axes_of, gradient_spec, grads_of, refuse_gradient, sensitivity
+from hyper_platform_torch import second_leaves
 
 __all__ = ["autograd_backward", "autograd_grad"]
 
@@ -61,6 +63,7 @@ def autograd_backward(
                     "torch.autograd.grad for it, or call retain_grad() on it before its first use"
                 )
             local_inputs.append(parts[0][0])
+            local_inputs += [second for _, second in _second_leaves(value)]
     torch.autograd.backward(locals_, gradients, retain_graph, create_graph, inputs=local_inputs)
 
 
@@ -90,30 +93,72 @@ def autograd_grad(
     outputs, inputs = _as_tuple(outputs, 1), _as_tuple(inputs, 1)
     locals_, gradients = _local_outputs(outputs, grad_outputs)
     parts = [grads_of(value) if isinstance(value, DTensor) else [(value, 0)] for value in inputs]
+    seconds = [_second_leaves(value) for value in inputs]
     wanted = [local for part in parts for local, _ in part]
-    found = iter(
-        torch.autograd.grad(locals_, wanted, gradients, retain_graph, create_graph, allow_unused=True)
-    )
-    results = []
+    wanted += [second for leaves in seconds for _, second in leaves]
+    found = torch.autograd.grad(locals_, wanted, gradients, retain_graph, create_graph, allow_unused=True)
+    arrived = iter(found)
+    totals: list[Any] = []
     for value, part in zip(inputs, parts, strict=True):
         total = None
         for _, axes in part:
-            gradient = next(found)
-            if gradient is None:
-                continue
-            for axis in axes_of(axes):
-                gradient = reduce_sum(gradient, value.device_mesh, axis)
-            total = gradient if total is None else total + gradient
+            gradient = next(arrived)
+            if gradient is not None:
+                for axis in axes_of(axes):
+                    gradient = reduce_sum(gradient, value.device_mesh, axis)
+                total = _sum(total, gradient)
+        totals.append(total)
+    _add_second_leaves(totals, seconds, tuple(arrived), create_graph)
+    results = []
+    for value, total, part, leaves in zip(inputs, totals, parts, seconds, strict=True):
+        local = part[0][0]
         if total is None and materialize_grads:
-            total = torch.zeros_like(part[0][0])
+            total = torch.zeros_like(local)
         if total is None and not allow_unused:
             raise RuntimeError(
                 "One of the differentiated Tensors appears to not have been used in the graph. Set "
                 "allow_unused=True if this "
                 "is the desired behavior."
             )
+        if leaves and total is not None and local._backward_hooks:
+            (total,) = torch.autograd.grad(local, local, total, create_graph=create_graph)  # runs the hooks
         results.append(_wrapped(value, total))
     return tuple(results)
+
+
+def _second_leaves(value: Any) -> list[tuple[Summand, torch.Tensor]]:
+    local = value._local if isinstance(value, DTensor) else value
+    return (
+        second_leaves.parts_of(local) if isinstance(local, torch.Tensor) else []
+    )  # an edge of the graph has none
+
+
+def _sum(total: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient if total is None else total + gradient
+
+
+def _add_second_leaves(
+    totals: list[Any],
+    seconds: Sequence[Sequence[tuple[Summand, torch.Tensor]]],
+    gradients: Sequence[torch.Tensor | None],
+    create_graph: bool,
+) -> None:
+    """Add to each input's gradient, in place, what reached its second leaves."""
+    owners = [(index, summand) for index, leaves in enumerate(seconds) for summand, _ in leaves]
+    reached = sorted(
+        (
+            (summand, index, gradient)
+            for (index, summand), gradient in zip(owners, gradients, strict=True)
+            if gradient is not None
+        ),
+        key=lambda each: each[0].number,
+    )
+    whole = [gradient for _, _, gradient in reached]
+    with torch.set_grad_enabled(create_graph):
+        reduce_together([summand for summand, _, _ in reached], whole)
+        for (_, index, _), gradient in zip(reached, whole, strict=True):
+            # A copy, as the sums may be views of one buffer.
+            totals[index] = _sum(totals[index], gradient if totals[index] is not None else gradient.clone())
 
 
 def _wrapped(value: Any, gradient: torch.Tensor | None) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hyper_dtensor import DTensor
+from hyper_platform_torch import second_leaves
 
 __all__ = ["GradientNode", "check_not_in_function", "foreign_history", "refuse_wrappers", "slipped_past"]
 
@@ -132,7 +133,14 @@ class GradientNode:
 
     @property
     def next_functions(self) -> Any:
-        """The nodes that this one passes gradients to."""
+        """The nodes that this one passes gradients to.
+
+        Raises:
+            RuntimeError: If one is that of a parameter whose gradient does not pass it (`second_leaves`).
+        """
+        for node, _ in self._node.next_functions:
+            if hasattr(node, "variable"):
+                second_leaves.of(node.variable).reduce_in_graph()
         return self._node.next_functions
 
     def register_hook(self, hook: Any) -> None:

@@ -13,6 +13,7 @@ from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import Layout, LayoutError
+from hyper_platform_torch import second_leaves
 from hyper_platform_torch.composed import COMPOSED
 from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
 from hyper_platform_torch.names import Known, describe
@@ -323,7 +324,10 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
                 )
             return result._local  # type: ignore[no-any-return]
 
-        return self._local.register_hook(local_hook)
+        leaves = second_leaves.of(self._local)
+        if getattr(hook, "__globals__", None) is vars(torch.autograd.graph):
+            leaves.reduce_in_graph()  # register_multi_grad_hook counts what one run of the engine reaches
+        return self._local.register_hook(leaves.gradient_hook(local_hook))
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[DTensor], None]) -> Any:
         """Call ``hook(self)`` after a gradient was accumulated into this leaf."""
@@ -332,7 +336,8 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         def local_hook(_: torch.Tensor) -> None:
             hook(self)
 
-        return self._local.register_post_accumulate_grad_hook(local_hook)
+        hooked = second_leaves.of(self._local).accumulated_hook(local_hook)
+        return self._local.register_post_accumulate_grad_hook(hooked)
 
     def _has_foreign_history(self) -> bool:
         return _of_wrapper(_Base.grad_fn.__get__, self) is not None
