@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,19 +21,25 @@ _REDUCE = {
 }
 
 
-def _ordered(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Tensor]:
-    """Pieces that the backend ordered by ascending rank, in mesh order."""
-    return list(pieces) if group.order is None else [pieces[index] for index in group.order]
+def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
+    """The pieces of ``x`` along ``dim`` in a new first dim, by ascending rank as backends want them."""
+    shape, size = list(x.shape), len(group.ranks)
+    dim %= x.ndim
+    shape[dim : dim + 1] = size, shape[dim] // size
+    pieces = x.view(shape).movedim(dim, 0)
+    if group.order is not None:
+        pieces = pieces[torch.tensor(group.order, device=x.device).argsort()]
+    return pieces.contiguous()
 
 
-def _by_rank(pieces: Sequence[torch.Tensor], group: TorchGroup) -> list[torch.Tensor]:
-    """Pieces in mesh order, as the backend wants them: by ascending rank."""
-    if group.order is None:
-        return list(pieces)
-    placed = list(pieces)
-    for position, index in enumerate(group.order):
-        placed[index] = pieces[position]
-    return placed
+def _joined(pieces: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
+    """Pieces in the first dim, by ascending rank as backends order them, joined along ``dim``."""
+    shape = list(pieces.shape[1:])
+    dim %= len(shape)
+    shape[dim] *= len(group.ranks)
+    if group.order is not None:
+        pieces = pieces[torch.tensor(group.order, device=pieces.device)]
+    return pieces.movedim(0, dim).reshape(shape)
 
 
 # What every backend sends; other dtypes travel as bytes.
@@ -101,9 +107,7 @@ class TorchCollectives:
         size = len(group.ranks)
         out = x.new_empty((size * x.shape[0], *x.shape[1:]))
         dist.all_gather_single(out, x, group=group.handle)
-        if group.order is None and dim in (0, -x.ndim):
-            return out
-        return torch.cat(_ordered(out.chunk(size), group), dim)
+        return _joined(out.view(size, *x.shape), dim, group)
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
@@ -112,21 +116,19 @@ class TorchCollectives:
         other = _reducible(x.detach(), op)
         if other is not None:
             return _reduced(self.reduce_scatter(other, dim, op, group), x.dtype, op)
-        pieces = _by_rank(x.detach().chunk(len(group.ranks), dim), group)
-        sent = torch.cat(pieces)
-        out = torch.empty_like(pieces[0], memory_format=torch.contiguous_format)
-        dist.reduce_scatter_single(out, sent, _REDUCE[op], group=group.handle)
+        sent = _packed(x.detach(), dim, group)
+        out = sent.new_empty(sent.shape[1:])
+        dist.reduce_scatter_single(out, sent.flatten(0, 1), _REDUCE[op], group=group.handle)
         return out
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
         """Send piece i of ``split_dim`` to position i, join what arrives along ``concat_dim``."""
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
-        pieces = _by_rank(x.detach().chunk(len(group.ranks), split_dim), group)
-        sent = torch.cat(pieces)
+        sent = _packed(x.detach(), split_dim, group)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=group.handle)
-        return torch.cat(_ordered(received.chunk(len(group.ranks)), group), concat_dim)
+        return _joined(received, concat_dim, group)
 
     def broadcast(self, x: torch.Tensor, source: int, group: TorchGroup) -> torch.Tensor:
         """The tensor of the rank at position ``source``."""
@@ -140,12 +142,10 @@ class TorchCollectives:
         """This position's piece along ``dim`` of the tensor of the rank at ``source``."""
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.scatter(sent, dim, source, group))
-        pieces = [piece.contiguous() for piece in x.detach().chunk(len(group.ranks), dim)]
+        pieces = list(_packed(x.detach(), dim, group))
         out = torch.empty_like(pieces[0])
         is_source = dist.get_rank() == group.ranks[source]
-        dist.scatter(
-            out, _by_rank(pieces, group) if is_source else None, group.ranks[source], group=group.handle
-        )
+        dist.scatter(out, pieces if is_source else None, group.ranks[source], group=group.handle)
         return out
 
     def all_gather_object(self, value: Any, group: TorchGroup) -> list[Any]:
