@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hyper_dtensor import CommDebugMode, Communication, DTensor, local_map
+from hyper_dtensor import CommDebugMode, Communication, DTensor, local_map, rank_check
 from hyper_platform_torch import second_leaves
 from tests.platform_torch.helpers import S0, P, R, assert_equal, laid_out, line, numbers, raised, square
 from tests.platform_torch.tensor_parallel.common import on_ranks, rank
@@ -798,6 +798,7 @@ def test_what_is_counted() -> None:
 @on_ranks(2)
 def test_the_rank_check_names_the_rank_that_went_another_way() -> None:
     os.environ["HYPER_PARALLEL_DEBUG"] = "1"
+    rank_check.enabled.cache_clear()
     try:
         twins = Twins()
         for side in twins.each():
@@ -810,6 +811,7 @@ def test_the_rank_check_names_the_rank_that_went_another_way() -> None:
         assert "all_reduce on axis 'tp' of f64[8] at" in message
     finally:
         del os.environ["HYPER_PARALLEL_DEBUG"]
+        rank_check.enabled.cache_clear()
 
 
 @on_ranks(2)

@@ -147,7 +147,7 @@ class SimulatedPlatform:
         """Whether operations are recorded."""
         return tape.grad_enabled()
 
-    def deferred_view(self, t: Any, summand: Any) -> None:
+    def deferred_view(self, t: Any, axes: int) -> None:
         """None: the tape reduces in the graph."""
 
     def version(self, x: SimTensor) -> int:

@@ -48,6 +48,9 @@ def visit(
             form.append(tuple([local.requires_grad for local in locals_of]))
             operands += value
             locals_ += locals_of
+        elif ATOMS.issuperset(kinds):
+            form.append(tuple([*map(type, value)]))
+            form.append(tuple(value))
         elif kinds == _FLOAT:
             form.append(float)
             numbers += value

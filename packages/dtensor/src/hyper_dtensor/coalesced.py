@@ -11,9 +11,8 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from hyper_dtensor.collectives import reduce_sum
 from hyper_dtensor.comm_debug import Cause, cause, in_backward
@@ -23,7 +22,7 @@ from hyper_layout import DeviceMesh
 if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
 
-__all__ = ["Summand", "deferred_view", "reduce_together"]
+__all__ = ["Summand", "new_summand", "reduce_together"]
 
 Tensor: TypeAlias = Any
 
@@ -32,8 +31,7 @@ VARIABLE: Final = "HYPER_PARALLEL_COALESCE"
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Summand:
+class Summand(NamedTuple):
     """What is known of a gradient that waits for its reduction.
 
     Attributes:
@@ -55,15 +53,9 @@ def enabled() -> bool:
     return os.environ.get(VARIABLE, "1") not in ("", "0")
 
 
-def deferred_view(t: DTensor, axes: int) -> Tensor | None:
-    """The view of ``t`` whose gradient waits for the end of the backward.
-
-    Returns:
-        The view; ``None`` where it is switched off, or where the platform cannot do it for ``t``.
-    """
-    if not enabled():
-        return None
-    return get_platform().deferred_view(t, Summand(next(_numbers), t._spec.layout.mesh, axes, cause()))
+def new_summand(t: DTensor, axes: int) -> Summand | None:
+    """What the gradient of a new view of ``t`` on ``axes`` will be; ``None`` where it is switched off."""
+    return Summand(next(_numbers), t._spec.layout.mesh, axes, cause()) if enabled() else None
 
 
 def reduce_together(summands: Sequence[Summand], gradients: list[Tensor]) -> None:

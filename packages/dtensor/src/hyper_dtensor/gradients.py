@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hyper_dtensor.coalesced import deferred_view
 from hyper_dtensor.collectives import divide, enter_once, share, vary
 from hyper_dtensor.platform import get_platform
 from hyper_dtensor.spec import Spec
@@ -91,7 +90,7 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
             views[key] = (stamp, view, True)
             return view
         t._origin = None
-    view = deferred_view(t, axes)
+    view = platform.deferred_view(t, axes)
     if view is None:
         view = local
         for axis in axes_of(axes):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from hyper_layout import DeviceMesh, set_group_source, set_rank_source
 
 if TYPE_CHECKING:
-    from hyper_dtensor.coalesced import Summand
     from hyper_dtensor.dtensor import DTensor
     from hyper_dtensor.spec import Spec
 
@@ -134,16 +133,17 @@ class Platform(Protocol):
     def grad_enabled(self) -> bool:
         """Whether gradients are on."""
 
-    def deferred_view(self, t: DTensor, summand: Summand) -> Tensor | None:
-        """The parameter ``t`` for an op in which its gradient is ``summand``, reduced after the backward.
+    def deferred_view(self, t: DTensor, axes: int) -> Tensor | None:
+        """The parameter ``t`` for an op that varies on ``axes``, its gradient reduced after the backward.
 
+        What that gradient is, the platform asks of ``coalesced.new_summand``, once per view that it makes.
         At the end of each backward, before it returns, all that reached such views goes through
         ``reduce_together`` and on to the parameters, whose hooks see the whole gradient. The view has the
         memory of ``t``, is no leaf, and is exact under ``create_graph``.
 
         Returns:
-            The view, or ``None``: of a tensor whose gradient may be asked for without the platform's
-            knowing, and always where the framework cannot do this.
+            The view, or ``None``: where ``new_summand`` says so, of a tensor whose gradient may be asked for
+            without the platform's knowing, and always where the framework cannot do this.
         """
 
     def version(self, x: Tensor) -> int:
@@ -275,7 +275,9 @@ def set_platform(platform: str | Platform) -> Platform:
 
 def _current_rank() -> int:
     """The rank of this process; 0 where no adapter is installed and layouts are mere arithmetic."""
-    return get_platform().rank() if _chosen is not None or _installed() else 0
+    if _chosen is not None:
+        return _chosen.rank()
+    return get_platform().rank() if _installed() else 0
 
 
 def _native_group(mesh: DeviceMesh, axis: int) -> Group:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import torch
 
 from hyper_dtensor import DTensor
-from hyper_dtensor.coalesced import Summand
 from hyper_platform_torch import second_leaves
 
 __all__ = ["TorchAutograd"]
@@ -61,13 +60,16 @@ class TorchAutograd:
 
     grad_enabled = staticmethod(torch.is_grad_enabled)
 
-    def deferred_view(self, t: DTensor, summand: Summand) -> torch.Tensor | None:
+    def deferred_view(self, t: DTensor, axes: int) -> torch.Tensor | None:
         """A view of a second leaf of the parameter ``t``; None if ``t`` is no parameter."""
-        return second_leaves.make(t, summand)
+        return second_leaves.make(t, axes)
 
     def version(self, x: torch.Tensor) -> int:
         """The version counter, which in-place operations raise; tensors of inference mode have none."""
-        return 0 if x.is_inference() else x._version
+        try:
+            return x._version
+        except RuntimeError:
+            return 0  # of inference mode
 
     def gradient_scope(self, x: torch.Tensor) -> None:
         """Constant: a view may serve several graphs."""

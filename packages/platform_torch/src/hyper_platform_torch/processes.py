@@ -53,7 +53,7 @@ class TorchProcesses:
 
     def rank(self) -> int:
         """Global rank: of the process group, else what the launcher says, else 0."""
-        world = dist.group.WORLD
+        world = dist.distributed_c10d._world.default_pg
         if world is None:
             return int(os.environ.get("RANK", "0"))
         if world is not self._world:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeAlias
@@ -20,10 +21,10 @@ from typing import Any, TypeAlias
 import torch
 from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge
-from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef
 
 from hyper_dtensor import DTensor
-from hyper_dtensor.coalesced import VARIABLE, Summand, reduce_together
+from hyper_dtensor.coalesced import VARIABLE, Summand, new_summand, reduce_together
 
 __all__ = ["SecondLeaves", "make", "of", "parts_of"]
 
@@ -58,7 +59,7 @@ class SecondLeaves:
         second: Any = local.detach().requires_grad_()
         # The second leaf keeps the local tensor, which does not keep the second leaf: no cycle.
         second._stands_for = local, summand
-        second.register_post_accumulate_grad_hook(_received)
+        second._post_accumulate_grad_hooks = _HOOKS
         self._references = [TensorWeakRef(each) for each in (*self.alive(), second)]
         # The leaf itself stays here: what is remembered as the view may get into a user's hands.
         return second.view_as(second)  # type: ignore[no-any-return]
@@ -124,34 +125,43 @@ class SecondLeaves:
 
 def _hooked_by_others(local: Any) -> bool:
     """Whether hooks were put on the local tensor itself, which would see the gradient in two parts."""
+    if not _has_hooks(local):
+        return False
     hooks = [*(local._backward_hooks or {}).values(), *(local._post_accumulate_grad_hooks or {}).values()]
     return any(getattr(hook, "__globals__", None) is not globals() for hook in hooks)
 
 
-_known: Any = WeakTensorKeyDictionary()
+# By identity. A tensor's Python object, and with it the weak reference, lives as long as the tensor does.
+_known: dict[int, tuple[weakref.ref[torch.Tensor], SecondLeaves]] = {}
 
 
 def of(local: torch.Tensor) -> SecondLeaves:
     """The second leaves of a local tensor."""
-    leaves = _known.get(local)
-    return leaves if leaves is not None else _known.setdefault(local, SecondLeaves())  # type: ignore[no-any-return]
+    number = id(local)
+    known = _known.get(number)
+    if known is None:
+        reference = weakref.ref(local, lambda _: _known.pop(number, None))
+        known = _known.setdefault(number, (reference, SecondLeaves()))
+    return known[1]
 
 
 def parts_of(local: torch.Tensor) -> list[tuple[Summand, torch.Tensor]]:
     """The second leaves of a local tensor, and what their gradients are."""
-    leaves = _known.get(local)
-    return [] if leaves is None else [(second._stands_for[1], second) for second in leaves.alive()]
+    known = _known.get(id(local))
+    return [] if known is None else [(second._stands_for[1], second) for second in known[1].alive()]
 
 
-def make(t: DTensor, summand: Summand) -> torch.Tensor | None:
+def make(t: DTensor, axes: int) -> torch.Tensor | None:
     """A view of a new second leaf of ``t``; None if ``t`` is no parameter, or has to do without.
 
     Another leaf may be held, and asked for its gradient, by somebody who does not know that a DTensor was
     made of it. The local tensor of a parameter is its own (``nn.Parameter`` detaches).
     """
     local: torch.Tensor = t._local
-    is_parameter = local.is_leaf and getattr(t, "_is_param", False)
-    return of(local).make(local, summand) if is_parameter else None
+    if not local.is_leaf or not getattr(t, "_is_param", False):
+        return None
+    summand = new_summand(t, axes)
+    return None if summand is None else of(local).make(local, summand)
 
 
 class _Task:
@@ -175,12 +185,27 @@ class _Task:
             for local, gradient in self.held_back:
                 locals_.append(local)
                 gradients.append(gradient)
-            if locals_:
-                # The engine adds up what one parameter gets, and copies what it keeps of a buffer.
+            if self.create_graph or any(map(_has_hooks, locals_)):
+                # The engine runs the hooks, once for all that one parameter gets.
                 torch.autograd.backward(locals_, gradients, create_graph=self.create_graph)
+            else:
+                for local, gradient in zip(locals_, gradients, strict=True):
+                    _accumulate(local, gradient)
             for local, hook in self.accumulated:
                 if not any(other is local for other in locals_):
                     hook(local)
+
+
+def _has_hooks(local: Any) -> bool:
+    return local._backward_hooks is not None or local._post_accumulate_grad_hooks is not None
+
+
+def _accumulate(local: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Add to ``.grad`` as the engine does: strided like the tensor, and nothing of a buffer is kept."""
+    if local.grad is None:
+        local.grad = torch.empty_like(local).copy_(gradient)
+    else:
+        local.grad.add_(gradient)
 
 
 # By the number of the engine's task. The engine alone keeps what waits: it goes with a backward that fails.
@@ -206,6 +231,10 @@ def _received(second: Any) -> None:
     # None from a function that has no gradient; or the parameter was frozen since the forward.
     if gradient is not None and local.requires_grad:
         _task().received.append((summand, local, gradient))
+
+
+# What register_post_accumulate_grad_hook makes for every tensor anew, and nobody removes here.
+_HOOKS = OrderedDict({0: _received})
 
 
 def _hold_back(local: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:

@@ -41,8 +41,9 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        value = adopt(value, Layout.from_placements(mesh, layouts, len(value.shape)))
-    elif value.device_mesh is not mesh:
+        adopted = adopt(value, Layout.from_placements(mesh, layouts, len(value.shape)))
+        return adopted if layouts == desired else to_placements(adopted, desired)
+    if value._spec.layout.mesh is not mesh:
         raise ValueError(
             f"the input {value!r} is on {value.device_mesh}, the module was parallelized on {mesh}; "
             "redistribute cannot change the mesh: pass to_local() or build the input on the module's mesh"

@@ -52,7 +52,9 @@ class SequenceParallel(ParallelStyle):
             if not isinstance(output, DTensor):
                 return output
             return leave(
-                output, output.placements, self.use_local_output, grad_placements=self.local_grad_placements
+                output, output.placements, use_local=True, grad_placements=self.local_grad_placements
             )
 
-        return distribute_module(module, device_mesh, None, before, after, src_data_rank=self.src_data_rank)
+        # As a DTensor the output stays as it is.
+        finish = after if self.use_local_output else None
+        return distribute_module(module, device_mesh, None, before, finish, src_data_rank=self.src_data_rank)
