@@ -151,7 +151,7 @@ def _case(theirs: TorchDTensor, ours: Ours, *, sequence: bool, most: float) -> C
     if sequence:
         note += "; DTensors throughout; torch DTensor has no rule for attention on the CPU: locals there"
     name = "sequence parallelism" if sequence else "plain styles"
-    return Case(BLOCK, name, sides, Bound(Quantity.OVER_PLAIN, most), one_call=True, note=note)
+    return Case(BLOCK, name, sides, Bound(Quantity.OVER_PLAIN, most), one_call=True, warm=True, note=note)
 
 
 def _attend_locally(theirs: TorchDTensor) -> Callable[..., torch.Tensor]:

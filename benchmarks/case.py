@@ -40,6 +40,8 @@ class Case:
         bound: What is promised, if anything.
         grad: Whether gradients are on.
         one_call: Calls are timed one by one, because each needs a preparation that is not timed.
+        warm: Before each timed slice the same side makes a call that is not timed, as the step before does in
+            a training loop: what another library pushed out of the processor's caches is back.
         once: Only the very first call is timed.
         note: What to know about the row.
     """
@@ -50,6 +52,7 @@ class Case:
     bound: Bound | None = None
     grad: bool = True
     one_call: bool = False
+    warm: bool = False
     once: bool = False
     note: str = ""
 

@@ -41,7 +41,7 @@ def run(case: Case, pace: Pace) -> Result:
         if case.once:
             samples = measure_once(case.sides)
         else:
-            samples = measure(case.sides, pace, one_call=case.one_call)
+            samples = measure(case.sides, pace, one_call=case.one_call, warm=case.warm)
     return Result(case.group, case.name, samples, case.bound, case.note)
 
 

@@ -22,7 +22,7 @@ def adamw(libraries: Sequence[Library]) -> Case:
     """``AdamW(foreach=True).step()`` over 100 parameters whose local parts are 64 x 64."""
     name = f"AdamW foreach, {PARAMETERS} of {SIZE} x {SIZE}"
     sides = {library.name: _steps(library) for library in libraries}
-    return Case(OPTIMIZER, name, sides, Bound(Quantity.OVER_PLAIN, 1.4))
+    return Case(OPTIMIZER, name, sides, Bound(Quantity.OVER_PLAIN, 1.4), warm=True)
 
 
 def _steps(library: Library) -> Side:

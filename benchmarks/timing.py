@@ -56,13 +56,16 @@ def summarize(seconds: Sequence[float]) -> Sample:
     )
 
 
-def measure(sides: Mapping[str, Side], pace: Pace, *, one_call: bool = False) -> dict[str, Sample]:
+def measure(
+    sides: Mapping[str, Side], pace: Pace, *, one_call: bool = False, warm: bool = False
+) -> dict[str, Sample]:
     """Times all sides in turn, beginning with another one in each round.
 
     Args:
         sides: What to time, by name.
         pace: How long.
         one_call: Each round makes a single call per side, because calls differ from those that follow.
+        warm: Each side makes a call that is not timed first.
 
     Returns:
         One sample per side. The garbage collector does not run meanwhile.
@@ -76,12 +79,14 @@ def measure(sides: Mapping[str, Side], pace: Pace, *, one_call: bool = False) ->
         counts = {
             name: 1 if one_call else max(1, round(pace.slice_seconds / estimates[name])) for name in names
         }
-        round_seconds = sum(counts[name] * estimates[name] for name in names)
+        round_seconds = sum((counts[name] + warm) * estimates[name] for name in names)
         most = min(pace.rounds, MAX_SINGLE_CALLS) if one_call else pace.rounds
         rounds = max(MIN_ROUNDS, min(most, int(pace.case_seconds / round_seconds)))
         for number in range(rounds):
             first = number % len(names)
             for name in names[first:] + names[:first]:
+                if warm:
+                    _time(sides[name], 1)
                 durations[name].append(_time(sides[name], counts[name]))
     finally:
         gc.enable()

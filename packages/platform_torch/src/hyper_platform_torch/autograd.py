@@ -85,6 +85,6 @@ class TorchAutograd:
 
     def memo(self, x: torch.Tensor) -> dict[Any, Any] | None:
         """A dictionary on the tensor itself; ``None`` for a leaf, whose views would keep it alive."""
-        if x.grad_fn is None:
+        if x.is_leaf:
             return None
         return x.__dict__.setdefault("_hyper_parallel_views", {})  # type: ignore[no-any-return]
