@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from hyper_dispatch import DistributedOp, LayoutCacheKey, OpDispatcher, RowsOp, register_op, row
+from hyper_dispatch import DistributedOp, LayoutCacheKey, OpDispatcher, RowsOp, register_op, row, to_locals
 from hyper_dispatch.cache import freeze
 from hyper_dtensor import DTensor
 from tests.dispatch.examples import MESH, S0, S1, Join, R, Recorder, Sum, caller, tensor
@@ -260,6 +260,105 @@ def test_a_strategy_that_reads_values_is_asked_at_each_call(dispatcher: OpDispat
 
 def _scalar(value: float) -> DTensor:
     return DTensor.from_local(sim.tensor(value), MESH)
+
+
+def test_a_list_of_numbers_is_no_shorter_list_before_an_operand(dispatcher: OpDispatcher) -> None:
+    class Last(DistributedOp):
+        preprocess_is_pure = True
+
+        def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            tensor = args[-1][-1] if isinstance(args[-1], list) else args[-1]
+            return *to_locals(args, kwargs), [tensor.layout, len(args)]
+
+        def infer_layout(self, cache_values: Sequence[Any]) -> Any:
+            return (cache_values[0],), None
+
+        def numbers_are_free(self, specs: Sequence[Any]) -> bool:
+            return True
+
+    register_op("last", Last("last"))
+    function = Recorder(lambda values, x=None: ops.neg(values[-1] if x is None else x))
+    call = caller(dispatcher, "last", function)
+    x = tensor([S0, R], 4)
+    for _ in range(2):
+        call([1.0, 2.0], x)
+        call([3.0, x])
+    assert [args[0] for args, _ in function.calls] == [[1.0, 2.0], [3.0, x._local]] * 2
+    assert counts(dispatcher, "last") == (2, 2, 2)
+
+
+class Second(DistributedOp):
+    """Passes its second operand on, or both in the other order."""
+
+    preprocess_is_pure = True
+
+    def __init__(self, op_name: str, both: bool) -> None:
+        super().__init__(op_name)
+        self.both = both
+
+    def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        first, second = args
+        local_args = (second.to_local(), first.to_local()) if self.both else (second.to_local(),)
+        return local_args, {}, [first.layout, second.layout]
+
+    def infer_layout(self, cache_values: Sequence[Any]) -> Any:
+        return (cache_values[0],), None
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_the_plan_of_a_tensor_with_itself_serves_two_tensors(
+    both: bool, requires_grad: bool, dispatcher: OpDispatcher
+) -> None:
+    register_op("second", Second("second", both))
+    call = caller(dispatcher, "second", lambda *locals_: ops.sub(*locals_) if both else ops.neg(*locals_))
+    x = tensor([S0, R], 4, requires_grad=requires_grad)
+    y = tensor([S0, R], 4, requires_grad=requires_grad)
+    y._local.array[...] = 7.0
+    assert (call(x, x)._local.array == (0 * x._local.array if both else -x._local.array)).all()
+    assert (call(x, y)._local.array == (7.0 - x._local.array if both else -7.0)).all()
+    assert counts(dispatcher, "second") == (1, 1, 1)
+
+
+def test_named_tuples_of_tensors_are_lists(dispatcher: OpDispatcher) -> None:
+    class Pair(NamedTuple):
+        values: Any
+        indices: Any
+
+    register_op("join", Join, signature="tensors, dim=0")
+    call = caller(dispatcher, "join", ops.cat)
+    for _ in range(2):
+        pair = Pair(tensor([S1, R], 2, 4), tensor([S1, R], 3, 4))
+        assert call(pair).shape == (5, 4)
+        assert call(tensors=pair).shape == (5, 4)
+    assert counts(dispatcher, "join") == (3, 1, 1)
+
+
+def test_functions_made_for_one_call_are_not_collected(along: Any) -> None:
+    _, _, dispatcher = along
+    for _ in range(300):
+        caller(dispatcher, "along", lambda input: ops.neg(input))(tensor([S0, R], 4, 4))
+    (entry,) = dispatcher._tables["along"].entries.values()
+    assert len(entry._impls) <= 64
+
+
+def test_an_optional_result_is_none_or_a_tensor(dispatcher: OpDispatcher) -> None:
+    class Two(Along):
+        shapes_follow = True
+
+        def rows(self, cache_values: Sequence[Any]) -> Any:
+            return [row("S(0) -> S(0) S(0)")]
+
+        def output_ndims(self, cache_values: Sequence[Any]) -> Any:
+            return (1, 1)
+
+    register_op("two", Two, signature="input, dim=0")
+    answers = iter([False, True, False])
+    call = caller(dispatcher, "two", lambda x: (ops.neg(x), ops.neg(x) if next(answers) else None))
+    for wanted in (False, True, False):
+        first, second = call(tensor([S0, R], 4))
+        assert first.shape == (4,) and (second is not None) == wanted
+        assert second is None or second.shape == (4,)
 
 
 def test_the_gradient_state_is_part_of_the_key(dispatcher: OpDispatcher) -> None:

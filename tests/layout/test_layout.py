@@ -94,6 +94,7 @@ def test_every_way_of_writing_it_gives_the_same_object():
         Layout.from_device_mesh(MESH)("tp", "dp"),
         Layout(mesh_shape=(2, 4), alias_name=("dp", "tp"))("tp", "dp"),
         Layout.from_dim_axes(MESH, [[1], [0]]),
+        Layout.from_dim_axes(MESH, ([1], [0]), (None, None)),
         expected.replace("tp", Replicate()).replace("tp", Shard(0)),
         parse_layout(f"f32[8,8] {expected.notation}", MESH)[2],
     ):

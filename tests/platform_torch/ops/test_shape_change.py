@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tests.platform_torch.helpers import S1, R, assert_equal, laid_out, line, numbers
 from tests.support.brute_force import Input, Sample, brute_force
 from tests.support.ranks import RankPool
 
@@ -185,3 +187,20 @@ def test_on_one_axis(sample: Sample, ranks2: RankPool) -> None:
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_on_two_axes(sample: Sample, ranks4: RankPool) -> None:
     brute_force(ranks4, sample)
+
+
+def repeated_by_values() -> None:
+    """The shape of the result depends on the values of ``repeats``: nothing of a call before is used."""
+    mesh = line()
+    x, plain = numbers(3, 4), laid_out(numbers(3, 4), mesh, S1)
+    for values in ([1, 2, 3], [2, 0, 1], [0, 0, 0], [1, 2, 3]):
+        repeats = torch.tensor(values)
+        for given in (repeats, laid_out(repeats, mesh, R)):
+            assert_equal(plain.repeat_interleave(given, 0), x.repeat_interleave(repeats, 0), str(values))
+    for count in (1, 3, 0):
+        for number in (torch.tensor(count), laid_out(torch.tensor(count), mesh, R)):
+            assert_equal(plain.repeat_interleave(number, 0), x.repeat_interleave(count, 0), str(count))
+
+
+def test_repeats_may_have_other_values_at_each_call(ranks2: RankPool) -> None:
+    ranks2.run(repeated_by_values)

@@ -17,7 +17,8 @@ OPERANDS: Final[set[type]] = set()
 """The classes of the distributed tensors that were met."""
 
 _BOUNDS: Final = frozenset({int, type(None)})
-_FLOAT: Final = {float}
+_FLOAT: Final = frozenset({float})
+"""The types of the items of a list of floats; in a form, such a list (`float` stands for one number)."""
 
 NO_FORM: Final = object()
 """In place of the form of an argument: calls with it are not planned ahead."""
@@ -52,7 +53,7 @@ def visit(
             form.append(tuple([*map(type, value)]))
             form.append(tuple(value))
         elif kinds == _FLOAT:
-            form.append(float)
+            form.append(_FLOAT)
             numbers += value
         else:
             for item in value:
@@ -118,6 +119,29 @@ def can_be_key(form: Sequence[Any]) -> bool:
 def holds_values_only(platform: Platform, values: Sequence[Any]) -> bool:
     """Whether arguments are static: none was computed from the values of the operands."""
     return all(type(value) is float or form_of(platform, value) is not NO_FORM for value in values)
+
+
+def plain_sequences(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The call with plain lists and tuples for named ones that hold distributed tensors; None without any."""
+    if not any(map(_is_named, (*args, *kwargs.values()))):
+        return None
+    return tuple(map(_plain_sequence, args)), {name: _plain_sequence(kwargs[name]) for name in kwargs}
+
+
+def _is_named(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and type(value) not in (list, tuple)
+        and any(isinstance(item, DTensor) for item in value)
+    )
+
+
+def _plain_sequence(value: Any) -> Any:
+    if not _is_named(value):
+        return value
+    return list(value) if isinstance(value, list) else tuple(value)
 
 
 def items(value: Any) -> Sequence[Any]:

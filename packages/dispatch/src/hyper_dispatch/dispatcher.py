@@ -13,8 +13,8 @@ from typing import Any
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain, writes_number
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
-from hyper_dispatch.call_form import OPERANDS, can_be_key, flat, items, visit
-from hyper_dispatch.call_plan import CallPlan, Place, replaced
+from hyper_dispatch.call_form import OPERANDS, can_be_key, flat, items, plain_sequences, visit
+from hyper_dispatch.call_plan import CallPlan, Place, find_places, replaced
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
 from hyper_dispatch.outputs import set_specs, wrap_outputs
@@ -122,6 +122,8 @@ class OpDispatcher:
             plan = table.plans.get((*key, *numbers))
         if plan is not None:
             table.hits += 1
+        elif (unnamed := plain_sequences(args, kwargs)) is not None:
+            return self.dispatch(op_name, func, *unnamed, out)
         elif kwargs and (in_order := _in_order(op, kwargs)) is not None:
             return self.dispatch(op_name, func, args, in_order, out)
         elif not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
@@ -141,6 +143,9 @@ class OpDispatcher:
                 and can_be_key(key)
                 and plan.is_static(platform)
             ):
+                if len(set(map(id, locals_))) < len(locals_):
+                    plan = self._plan(platform, table, op, func, *_apart(platform, operands, args, kwargs))
+                    table.hits -= 1  # of the same call
                 table.keep(key, plan)
 
         # Run locally, and wrap.
@@ -243,7 +248,7 @@ def _run(
         output = run_random(platform, record.draws, plan.impl, local_args, local_kwargs)
     if op.inplace:
         # An operator's method says so of an operand it does not take: nothing was written.
-        target = args[0] if args else operands[0]
+        target = args[0] if args else _holder(operands[0], kwargs)
         return target if output is not NotImplemented else output
     result = _wrap(platform, plan, output)
     if record.copied or plan.loses_alias:
@@ -257,6 +262,11 @@ def _run(
     return result if out is None else write_out(op.op_name, out, result)
 
 
+def _holder(operand: DTensor, kwargs: dict[str, Any]) -> Any:
+    """The keyword argument that is an operand, or a list that holds it."""
+    return next(value for value in kwargs.values() if any(item is operand for item in items(value)))
+
+
 def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
     """Wrap the local result; the plan remembers what one tensor has in common with the next."""
     if output is NotImplemented:
@@ -265,9 +275,7 @@ def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
     if record.wrap_output is None:
         result = wrap_outputs(output, record.specs, plan.shapes)
         if plan.shapes is record.shapes and record.shapes_follow and type(result) in (list, tuple):
-            plan.shapes = [
-                None if spec is None else t._shape for t, spec in zip(result, record.specs, strict=True)
-            ]
+            plan.shapes = [getattr(item, "_shape", None) for item in result]
     else:
         result = record.wrap_output(output, record.layouts)
         set_specs(result, record.specs)
@@ -280,6 +288,27 @@ def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
         shape = None if plan.record.shapes_follow else output.shape
         plan.result = (shape, output.dtype, result._spec, meta_of(result))
     return result
+
+
+def _apart(
+    platform: Platform, operands: Sequence[DTensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[DTensor], tuple[Any, ...], dict[str, Any]]:
+    """A call of the same form, each of whose operands has a local tensor of its own.
+
+    From `f(x, x)` alone nobody can tell which operand a strategy passes where, as `f(x, y)` needs it.
+    """
+    others = []
+    for operand in operands:
+        local = platform.detach(operand._local)
+        if operand.requires_grad:
+            local.requires_grad = True
+        other = platform.wrap(local, operand._spec, operand._shape)
+        other._untracked = operand._untracked
+        others.append(other)
+    places = find_places(operands, args, kwargs)
+    changes = [(place, other) for place, other in zip(places, others, strict=True) if place is not None]
+    new_args, new_kwargs = replaced(args, kwargs, changes)
+    return others, tuple(new_args), new_kwargs
 
 
 def _check_tracked(operands: Sequence[DTensor]) -> None:

@@ -7,12 +7,15 @@ strategies know nothing of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.effects import NO_EFFECTS, Effects
 from hyper_dtensor import Spec
 from hyper_layout import Layout
+
+_FORMS: Final = 64
+"""Most forms of one operation that are remembered: a caller may make a new function for every call."""
 
 
 class Entrance(NamedTuple):
@@ -115,6 +118,8 @@ class Record:
         known = self._impls.get(func)
         if known is None:
             expanded = self._op.get_expand_impl(func, self._infer_result, cache_values)
+            if len(self._impls) >= _FORMS:
+                self._impls.clear()
             known = self._impls[func] = expanded or func
         return known
 

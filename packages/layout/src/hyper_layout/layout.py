@@ -162,11 +162,11 @@ class Layout:
         Raises:
             LayoutError: If an axis is unknown, is named twice, or both splits a dim and is Partial.
         """
-        content = (mesh, dim_axes, partial)
         if type(dim_axes) is tuple and type(partial) is tuple:
-            known = _BY_AXES.get(content)
-            if known is not None:
-                return known
+            try:
+                return _BY_AXES[mesh, dim_axes, partial]
+            except (KeyError, TypeError):
+                pass  # not seen before, or lists among the dims
         axes = tuple(tuple(mesh.axis_index(axis) for axis in of_dim) for of_dim in dim_axes)
         waiting = (None,) * mesh.ndim if partial is None else tuple(partial)
         if len(waiting) != mesh.ndim:

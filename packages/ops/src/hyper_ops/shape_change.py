@@ -343,6 +343,8 @@ class RepeatInterleave(MovedDims):
     Cache values: layout of the input (and of `repeats`), whether repeats differ, the dim or None.
     """
 
+    shapes_follow = False  # but from the values of `repeats`
+
     def preprocess(self, args: Args, kwargs: Kwargs) -> Any:
         bound = self.bind(args, kwargs)
         tensor, repeats, dim = bound["input"], bound["repeats"], bound["dim"]

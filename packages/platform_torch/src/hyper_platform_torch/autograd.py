@@ -6,13 +6,28 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+from torch.autograd import forward_ad
 
 from hyper_dtensor import DTensor
 from hyper_platform_torch import second_leaves
 
-__all__ = ["TorchAutograd"]
+__all__ = ["TorchAutograd", "check_no_tangent"]
 
 Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+
+def check_no_tangent(x: torch.Tensor) -> None:
+    """Refuse a local tensor with a forward-mode tangent, which no collective carries on.
+
+    Raises:
+        RuntimeError: Names the cures.
+    """
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+        raise RuntimeError(
+            "a DTensor has a forward-mode tangent (torch.func.jvp, forward_ad.make_dual), which would be "
+            "lost in a collective: use torch.autograd.grad, twice (create_graph=True) for products with the "
+            "Jacobian, or take the tangent of local tensors only"
+        )
 
 
 class _Linear(torch.autograd.Function):
@@ -41,8 +56,19 @@ _apply: Callable[..., torch.Tensor] = super(torch.autograd.Function, _Linear).ap
 
 def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
     if x.requires_grad and torch.is_grad_enabled():
-        return _apply(x, forward, backward, value)
-    return forward(x) if value is None else value.detach()
+        try:
+            return _apply(x, forward, backward, value)
+        except RuntimeError as error:
+            if not torch._C._are_functorch_transforms_active():
+                raise
+            raise RuntimeError(
+                "a transform of torch.func (grad, vjp, vmap) does not know the collectives of DTensors: use "
+                "torch.autograd.grad, or transform a function of local tensors only"
+            ) from error
+    if value is None:
+        return forward(x)
+    check_no_tangent(x)
+    return value.detach()
 
 
 class TorchAutograd:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hyper_platform_torch.autograd import check_no_tangent
 from hyper_platform_torch.ordered_integers import from_integers, to_integers
 from hyper_platform_torch.processes import TorchGroup
 
@@ -19,6 +20,17 @@ _REDUCE = {
     "min": dist.ReduceOp.MIN,
     "prod": dist.ReduceOp.PRODUCT,
 }
+
+
+def _bare(x: torch.Tensor) -> torch.Tensor:
+    """The numbers of ``x`` as they are sent: without history, and none only marked as conjugate or negative.
+
+    Raises:
+        RuntimeError: If ``x`` has a forward-mode tangent.
+    """
+    check_no_tangent(x)
+    x = x.detach()
+    return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
 
 def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
@@ -62,7 +74,7 @@ _SUMMED = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 def _as_bytes(x: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """``move(x)`` on the bytes of the elements, in a further dim."""
-    return move(x.detach().contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1)
+    return move(x.contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1)
 
 
 def _reducible(x: torch.Tensor, op: str) -> torch.Tensor | None:
@@ -88,7 +100,7 @@ class TorchCollectives:
 
     def all_reduce(self, x: torch.Tensor, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce over the group; bool counts as 0 and 1, and stays bool under max, min and prod."""
-        x = x.detach()
+        x = _bare(x)
         if op != "sum" or x.dtype not in _SUMMED:
             if _loses_nan(x, op):
                 return from_integers(self.all_reduce(to_integers(x, op), op, group), x.dtype)
@@ -101,9 +113,10 @@ class TorchCollectives:
 
     def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
         """Join the pieces of the group along ``dim``."""
+        x = _bare(x)
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
-        x = x.detach().contiguous()
+        x = x.contiguous()
         size = len(group.ranks)
         out = x.new_empty((size * x.shape[0], *x.shape[1:]))
         dist.all_gather_single(out, x, group=group.handle)
@@ -111,38 +124,42 @@ class TorchCollectives:
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
+        x = _bare(x)
         if _loses_nan(x, op):
-            return from_integers(self.reduce_scatter(to_integers(x.detach(), op), dim, op, group), x.dtype)
-        other = _reducible(x.detach(), op)
+            return from_integers(self.reduce_scatter(to_integers(x, op), dim, op, group), x.dtype)
+        other = _reducible(x, op)
         if other is not None:
             return _reduced(self.reduce_scatter(other, dim, op, group), x.dtype, op)
-        sent = _packed(x.detach(), dim, group)
+        sent = _packed(x, dim, group)
         out = sent.new_empty(sent.shape[1:])
         dist.reduce_scatter_single(out, sent.flatten(0, 1), _REDUCE[op], group=group.handle)
         return out
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
         """Send piece i of ``split_dim`` to position i, join what arrives along ``concat_dim``."""
+        x = _bare(x)
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
-        sent = _packed(x.detach(), split_dim, group)
+        sent = _packed(x, split_dim, group)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=group.handle)
         return _joined(received, concat_dim, group)
 
     def broadcast(self, x: torch.Tensor, source: int, group: TorchGroup) -> torch.Tensor:
         """The tensor of the rank at position ``source``."""
+        x = _bare(x)
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.broadcast(sent, source, group))
-        out = x.detach().clone(memory_format=torch.contiguous_format)
+        out = x.clone(memory_format=torch.contiguous_format)
         dist.broadcast(out, group.ranks[source], group=group.handle)
         return out
 
     def scatter(self, x: torch.Tensor, dim: int, source: int, group: TorchGroup) -> torch.Tensor:
         """This position's piece along ``dim`` of the tensor of the rank at ``source``."""
+        x = _bare(x)
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.scatter(sent, dim, source, group))
-        pieces = list(_packed(x.detach(), dim, group))
+        pieces = list(_packed(x, dim, group))
         out = torch.empty_like(pieces[0])
         is_source = dist.get_rank() == group.ranks[source]
         dist.scatter(out, pieces if is_source else None, group.ranks[source], group=group.handle)

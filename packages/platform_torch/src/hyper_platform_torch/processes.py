@@ -57,7 +57,8 @@ class TorchProcesses:
         if world is None:
             return int(os.environ.get("RANK", "0"))
         if world is not self._world:
-            self._world, self._rank = world, dist.get_rank()
+            self._rank = dist.get_rank()
+            self._world = world  # last: another thread that sees it reads the rank
         return self._rank
 
     def world_size(self) -> int:
