@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.ms_ranks import MindSporeRankPool
 from tests.support.ranks import RankPool
 
 # Set by .ci/core-tests, which runs a core package's tests where only what it declares is installed.
@@ -30,7 +31,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts processes, and send all tests of one pool to one worker."""
     for item in items:
-        for fixture in ("ranks4", "ranks2"):
+        for fixture in ("ranks4", "ranks2", "ms_ranks4", "ms_ranks2"):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.ranks)
                 item.add_marker(pytest.mark.xdist_group(fixture))
@@ -52,4 +53,18 @@ def ranks2() -> Iterator[RankPool]:
 def ranks4() -> Iterator[RankPool]:
     """Four ranks, started once."""
     with RankPool(4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ms_ranks2() -> Iterator[MindSporeRankPool]:
+    """Two ranks on MindSpore, started once."""
+    with MindSporeRankPool(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ms_ranks4() -> Iterator[MindSporeRankPool]:
+    """Four ranks on MindSpore, started once."""
+    with MindSporeRankPool(4) as pool:
         yield pool

@@ -34,7 +34,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 __all__ = ["RankError", "RankPool", "RankStatus", "run_once"]
@@ -102,7 +102,7 @@ class RankPool:
     def __init__(self, size: int, *, process_group: bool = True) -> None:
         self.size = size
         self._process_group = process_group
-        self._processes: list[ForkServerProcess] = []
+        self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
 
     def __enter__(self) -> RankPool:
@@ -220,13 +220,7 @@ class RankPool:
         environment = dict(os.environ)  # the server keeps the one it was started with
         with self._killed_on_error():
             for rank in range(self.size):
-                ours, theirs = context.Pipe()
-                arguments = (rank, self.size, self._process_group, environment, theirs)
-                process = context.Process(target=_serve, args=arguments, daemon=True)
-                process.start()
-                theirs.close()  # else its end would not be seen when the process dies
-                self._processes.append(process)
-                self._connections.append(ours)
+                self._launch(context, _serve, rank, self.size, self._process_group, environment)
             # Rank 0 binds a port that the system picks and says which: no port can be taken meanwhile.
             port = self._receive(0, time.monotonic() + START_TIMEOUT)
             for connection in self._connections[1:]:
@@ -234,6 +228,15 @@ class RankPool:
             deadline = time.monotonic() + START_TIMEOUT
             for rank in range(self.size):
                 self._receive(rank, deadline)
+
+    def _launch(self, context: Any, serve: Callable[..., None], *arguments: Any) -> None:
+        """Start the process of the next rank: ``serve(*arguments, connection)``."""
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(*arguments, theirs), daemon=True)
+        process.start()
+        theirs.close()  # else its end would not be seen when the process dies
+        self._processes.append(process)
+        self._connections.append(ours)
 
     def _receive(self, rank: int, deadline: float) -> Any:
         connection = self._connections[rank]
@@ -298,7 +301,7 @@ def _serve(
 ) -> None:
     """A rank's whole life: join the group, answer calls, leave when told to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     import torch
@@ -316,7 +319,7 @@ def _serve(
     connection.send("ready")
     while (request := connection.recv_bytes()) != STOP:
         # A fresh context: what a case sets in context variables ends with it.
-        reply = contextvars.copy_context().run(_answer, rank, request)
+        reply = contextvars.copy_context().run(answer, rank, request, _reset)
         connection.send_bytes(reply)
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -337,7 +340,7 @@ def _launcher_environment(rank: int, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this rank when the parent is gone, whatever the rank waits for."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -345,14 +348,18 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(rank: int, request: bytes) -> bytes:
-    """Run one call and pickle its status. By value: sharing memory with the parent outlives neither."""
+def _reset() -> None:
+    """Undo what a case may have left behind: cases must not depend on those before them."""
     import torch
 
-    # Cases must not depend on those before them.
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
+
+
+def answer(rank: int, request: bytes, reset: Callable[[], None]) -> bytes:
+    """Run one call and pickle its status. By value: sharing memory with the parent outlives neither."""
+    reset()
     try:
         module, qualname, args = pickle.loads(request)
         fn: Any = importlib.import_module(module)
