@@ -40,12 +40,16 @@ def compare(pool: MindSporeRankPool, sample: Sample, *, timeout: float = 110.0) 
     for outcomes in zip(*by_rank, strict=True):
         case, states = outcomes[0][0], [state for _, state, _ in outcomes]
         if "failed" in states or len(set(states)) > 1:
-            failures.append(f"{case}: {states}\n{outcomes[states.index('failed') if 'failed' in states else 0][2]}")
+            failures.append(
+                f"{case}: {states}\n{outcomes[states.index('failed') if 'failed' in states else 0][2]}"
+            )
         elif states[0] == "equal":
             report.accepted[case] = outcomes[0][2]
         else:
             report.refused[case] = outcomes[0][2]
-    assert not failures, f"{sample}: {len(failures)} cases neither equal nor refused\n" + "\n".join(failures[:3])
+    assert not failures, f"{sample}: {len(failures)} cases neither equal nor refused\n" + "\n".join(
+        failures[:3]
+    )
     assert report.accepted, f"{sample}: no layout was accepted, not even Replicate: {report.refused}"
     missing = report.missing(sample.accepts)
     assert not missing, f"{sample}: layouts that must be accepted\n" + "\n".join(missing)
@@ -80,7 +84,9 @@ def _judge(
     # The first call again at the end: what an entry of the layout cache keeps of the call that made it shows.
     for number in [*range(len(references)), 0]:
         try:
-            text = _run_case(sample, case, layouts, mesh, inputs, values, sample.variants[number], references[number])
+            text = _run_case(
+                sample, case, layouts, mesh, inputs, values, sample.variants[number], references[number]
+            )
             accepted = True
         except (ValueError, NotImplementedError) as error:
             text = text or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -90,7 +96,14 @@ def _judge(
 
 
 def _run_case(
-    sample: Sample, case: Case, layouts: Any, mesh: Any, inputs: Any, values: Any, variant: Any, reference: Any
+    sample: Sample,
+    case: Case,
+    layouts: Any,
+    mesh: Any,
+    inputs: Any,
+    values: Any,
+    variant: Any,
+    reference: Any,
 ) -> str:
     from mindspore import Tensor, mint
 

@@ -114,5 +114,9 @@ def _serve(rank: int, process_group: bool, environment: dict[str, str], connecti
 def _reset() -> None:
     """Undo what a case may have left behind: cases must not depend on those before them."""
     import mindspore
+    from mindspore.graph.api import _pynative_executor
 
     mindspore.set_seed(0)
+    # An error in the middle of a gradient computation leaves it open.
+    _pynative_executor.clear_res()
+    _pynative_executor.set_grad_flag(False)

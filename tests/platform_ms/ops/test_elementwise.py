@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.platform_ms.comparison import compare
+from tests.platform_ms.ops.samples import few, name_of
 from tests.support.brute_force import Input, Sample
 from tests.support.ms_ranks import MindSporeRankPool
 
-TOKENS = ("R", "V", "S(0)", "S(1)", "P(sum)", "P(avg)")
-
 
 def x(values: str = "normal", *shape: int, dtype: str | None = None) -> Input:
-    shape = shape or (4, 2)
-    tokens = tuple(t for t in TOKENS if not t.startswith("S") or int(t[2]) < len(shape) and shape[int(t[2])] > 1)
-    return Input(shape, values, dtype, tokens=tokens)
+    return few(*(shape or (4, 2)), values=values, dtype=dtype)
 
 
 def squared(tensor: object) -> object:
@@ -89,6 +86,6 @@ SAMPLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: f"{s}-{s.call if isinstance(s.call, str) else s.call.__name__}")
+@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
 def test_on_two_ranks(sample: Sample, ms_ranks2: MindSporeRankPool) -> None:
     compare(ms_ranks2, sample)

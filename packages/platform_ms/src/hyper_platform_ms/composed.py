@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
-from mindspore import Tensor, mint, ops
+from mindspore import mint, ops
 from mindspore._c_expression import typing as types
 
 from hyper_dispatch import dispatcher
@@ -24,7 +24,7 @@ def _run(name: str, *args: Any, **kwargs: Any) -> Any:
     return dispatcher.dispatch(name, getattr(_ops, name), args, kwargs)
 
 
-# -- functions and methods -------------------------------------------------------------------------------------
+# -- functions and methods -------------------------------------------------------------------------------
 def _matmul(name: str, x: Any, y: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
     """``MatMul``, ``BatchMatMul``: products of matrices that may be transposed."""
     if transpose_b and not transpose_a and len(y.shape) == 2:
@@ -117,7 +117,7 @@ def _rms_norm(x: Any, weight: Any, epsilon: float = 1e-6) -> Any:
     return _run("rms_norm", x, tuple(weight.shape), weight, epsilon), root
 
 
-# -- legacy primitives --------------------------------------------------------------------------------------------
+# -- legacy primitives -----------------------------------------------------------------------------------
 def _layer_norm(
     primitive: Any, x: Any, weight: Any, bias: Any, begin: int = 1, parameters: int = 1, eps: float = 1e-7
 ) -> Any:
@@ -159,8 +159,8 @@ def _flatten(primitive: Any, x: Any) -> Any:
     return _run("flatten", x, 1) if len(x.shape) > 1 else _run("unsqueeze", x, 1)
 
 
-def _unstack(primitive: Any, x: Any, axis: int = 0, *_: Any) -> Any:
-    return _run("unbind", x, axis)
+def _unstack(primitive: Any, x: Any, *_: Any) -> Any:
+    return _run("unbind", x, primitive.axis)
 
 
 def _stack(primitive: Any, *tensors: Any) -> Any:
@@ -198,6 +198,10 @@ def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return lambda *args, **kwargs: function(name, *args, **kwargs)
 
 
+def _without_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda primitive, *args: function(*args)
+
+
 COMPOSED: Final[dict[str, Callable[..., Any]]] = {
     "MatMul": _renamed(_matmul, "matmul"),
     "BatchMatMul": _renamed(_matmul, "matmul"),
@@ -231,9 +235,8 @@ LEGACY: Final[dict[str, Callable[..., Any]]] = {
     "TensorScatterElements": _scatter_elements,
     "GeLU": _gelu_tanh,
     "typeof": _type_of,
-    **{
-        name: (lambda function: lambda primitive, *args: function(*args))(function)
-        for name, function in {"Gather": _gather, "BiasAdd": _bias_add, "Slice": _slice}.items()
-    },
+    "Gather": _without_primitive(_gather),
+    "BiasAdd": _without_primitive(_bias_add),
+    "Slice": _without_primitive(_slice),
 }
 """By MindSpore's name, called with the primitive and its arguments."""

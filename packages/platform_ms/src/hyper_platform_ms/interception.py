@@ -1,8 +1,8 @@
 """Every operator call with a DTensor among its arguments reaches the DTensor.
 
 MindSpore asks the *first* tensor argument whose class has ``__fallback__``, and fails where a plain tensor
-comes first or an operand hides in a keyword. So plain tensors and parameters get a ``__fallback__`` that looks
-for a DTensor among all arguments. Calls on plain tensors alone are not intercepted at all.
+comes first or an operand hides in a keyword. So plain tensors and parameters get a ``__fallback__`` too, which
+looks for a DTensor among all arguments. Calls on plain tensors alone are not intercepted at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def _find(values: Any) -> MindSporeDTensor | None:
     return None
 
 
-def _forward(self: Tensor, func: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+def _forward(
+    self: Tensor, func: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
     """``__fallback__`` of a plain tensor or parameter: the DTensor's, if there is one."""
     distributed = _find((*args, *(kwargs or {}).values()))
     if distributed is not None:

@@ -62,19 +62,19 @@ def softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax."""
-    return ops.log_softmax(x if dtype is None else x.astype(dtype), dim)
+    """The logarithm of softmax; composed, because MindSpore's kernel on CPU is off by 1e-6."""
+    x = x if dtype is None else x.astype(dtype)
+    shifted = mint.sub(x, ops.stop_gradient(mint.amax(x, (dim,), True)) if x.shape else x)
+    return mint.sub(shifted, mint.log(mint.sum(mint.exp(shifted), dim, True))) if x.shape else shifted
 
 
-# -- norms -----------------------------------------------------------------------------------------------------
+# -- norms -----------------------------------------------------------------------------------------------
 def native_layer_norm(
     x: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The normalised tensor, the mean and the variance, as MindSpore's primitive returns them."""
-    axis = len(x.shape) - len(normalized_shape)
-    if weight is not None and bias is not None and x.dtype != mindspore.float64:  # float64 is rounded there
-        return tuple(ops.LayerNorm(axis, axis, eps)(x, weight, bias))  # type: ignore[return-value]
-    dims = tuple(range(axis, len(x.shape)))
+    # The primitive rounds float64 on CPU, and its gradient fails where a parameter is a view.
+    dims = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
     mean = mint.mean(x, dims, True)
     centred = mint.sub(x, mean)
     variance = mint.mean(mint.square(centred), dims, True)
@@ -131,7 +131,7 @@ def embedding(
     return mint.where(padding, ops.stop_gradient(found), found)
 
 
-# -- random ------------------------------------------------------------------------------------------------------
+# -- random ----------------------------------------------------------------------------------------------
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero with probability ``p``, the rest scaled up, while training."""
     if not training or p == 0:
@@ -147,7 +147,7 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Any = None) -> Te
     return mint.lt(drawn, x.astype(mindspore.float64) if p is None else p).astype(x.dtype)
 
 
-# -- losses -------------------------------------------------------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------------
 def _reduced(each: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return each
@@ -210,7 +210,9 @@ def cross_entropy(
     ignored = mint.eq(target, ignore_index)
     soft = masked_fill(of_probabilities(1.0 / number), ignored, 0)
     if reduction == "mean":
-        ones = ops.ones_like(soft) if weight is None else ops.gather(weight, masked_fill(target, ignored, 0), 0)
+        ones = (
+            ops.ones_like(soft) if weight is None else ops.gather(weight, masked_fill(target, ignored, 0), 0)
+        )
         soft = mint.div(mint.sum(soft), mint.sum(masked_fill(ones, ignored, 0)))
     else:
         soft = _reduced(soft, reduction)
@@ -243,8 +245,8 @@ def smooth_l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean", beta: 
 LAYERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        relu, silu, gelu, leaky_relu, elu, softplus, mish, softmax, log_softmax, native_layer_norm, layer_norm,
-        rms_norm, embedding, dropout, bernoulli, nll_loss, cross_entropy, mse_loss, l1_loss, smooth_l1_loss,
+        relu, silu, gelu, leaky_relu, elu, softplus, mish, softmax, log_softmax, native_layer_norm,
+        layer_norm, rms_norm, embedding, dropout, bernoulli, nll_loss, cross_entropy, mse_loss, l1_loss, smooth_l1_loss,
     )
 }  # fmt: skip
 """By PyTorch's name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import mindspore
@@ -121,7 +122,7 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return mint.clamp(x, min, max)
 
 
-# -- reductions -----------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------------
 def sum_(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum; integers and booleans are counted in int64."""
     x = x if dtype is None else x.astype(dtype)
@@ -228,7 +229,7 @@ def std(x: Tensor, *, dim: Any = None, correction: float = 1, keepdim: bool = Fa
     return mint.sqrt(var(x, dim=dim, correction=correction, keepdim=keepdim))
 
 
-# -- shapes -------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------------
 def squeeze(x: Tensor, dim: Any) -> Tensor:
     """Without dims of size 1."""
     for each in sorted(as_dims(x, dim), reverse=True):
@@ -284,7 +285,7 @@ def tensor_split(x: Tensor, sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     size = x.shape[dim]
     if isinstance(sections, (list, tuple)):
         cuts = [0, *(min(cut, size) for cut in sections), size]
-        return _narrowed(x, [max(stop - start, 0) for start, stop in zip(cuts, cuts[1:], strict=False)], dim)
+        return _narrowed(x, [max(stop - start, 0) for start, stop in pairwise(cuts)], dim)
     small, longer = divmod(size, int(sections))
     return _narrowed(x, [small + (index < longer) for index in range(int(sections))], dim)
 
@@ -329,12 +330,11 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None) -> Tensor
     return ops.gather(x, Tensor(places, mindspore.int64), dim)
 
 
-# -- along a dim, and by index --------------------------------------------------------------------------------
+# -- along a dim, and by index ---------------------------------------------------------------------------
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Tensor, Tensor]:
     """Sorted values, and where they were. MindSpore's sort is stable on CPU, and asked to be elsewhere."""
     if mindspore.get_current_device().device_target == "CPU":
-        values, places = ops.sort(x, dim, descending)
-        return values, places.astype(mindspore.int64)
+        return tuple(ops.sort(x, dim, descending))  # type: ignore[return-value]
     return tuple(mint.sort(x, dim=dim, descending=descending, stable=stable))  # type: ignore[return-value]
 
 
@@ -347,8 +347,7 @@ def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The ``k`` largest (or smallest) values, and where they are."""
-    values, places = ops.topk(x, k, dim, largest, sorted)
-    return values, places.astype(mindspore.int64)
+    return tuple(ops.topk(x, k, dim, largest, sorted))  # type: ignore[return-value]
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -397,7 +396,7 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     return unbind(places, 1) if as_tuple else places
 
 
-# -- creation, products ---------------------------------------------------------------------------------------
+# -- creation, products ----------------------------------------------------------------------------------
 def arange(stop: int, *, dtype: Any = None, device: Any = None) -> Tensor:
     """0, 1, ... up to ``stop``."""
     return ops.arange(stop, dtype=mindspore.int64 if dtype is None else dtype)
@@ -479,9 +478,7 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
-def norm(
-    x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Tensor:
+def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The vector norm of order ``p``; ``fro`` is 2.
 
     Raises:
@@ -537,7 +534,7 @@ LOCAL_OPS: dict[str, Callable[..., Any]] = {
     "expand_as": lambda x, other: expand(x, other.shape),
     "flip": lambda x, dims: mint.flip(x, tuple(dims)),
     "repeat": tile,
-    "select": mint.select,
+    "select": lambda x, dim, index: mint.squeeze(mint.narrow(x, dim, index, 1), dim),
     "t": lambda x: mint.transpose(x, 0, 1) if len(x.shape) == 2 else x,
     **{
         function.__name__: function

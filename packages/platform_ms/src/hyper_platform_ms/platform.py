@@ -89,7 +89,13 @@ class MindSporePlatform(
         return None
 
     def create(
-        self, kind: str, shape: tuple[int, ...], device_type: str, *, dtype: Any = None, fill_value: Any = None
+        self,
+        kind: str,
+        shape: tuple[int, ...],
+        device_type: str,
+        *,
+        dtype: Any = None,
+        fill_value: Any = None,
     ) -> Tensor:
         """A local tensor; the device is that of the process."""
         if kind == "full":

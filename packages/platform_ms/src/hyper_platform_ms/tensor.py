@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 from collections.abc import Callable, Iterator
@@ -287,7 +286,15 @@ class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework 
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         local, layout, varying, shape, name, requires_grad = self._parts()
-        return _unpickled, (local.asnumpy(), layout.to_dict(), varying, shape, name, requires_grad, str(self.dtype))
+        return _unpickled, (
+            local.asnumpy(),
+            layout.to_dict(),
+            varying,
+            shape,
+            name,
+            requires_grad,
+            str(self.dtype),
+        )
 
     def _parts(self) -> tuple[Any, ...]:
         local = ops.deepcopy(ops.stop_gradient(self._local))
@@ -332,7 +339,13 @@ def _rebuilt(
 
 
 def _unpickled(
-    local: Any, layout: dict[str, Any], varying: int, shape: tuple[int, ...], name: Any, needs: bool, dtype: str
+    local: Any,
+    layout: dict[str, Any],
+    varying: int,
+    shape: tuple[int, ...],
+    name: Any,
+    needs: bool,
+    dtype: str,
 ) -> Any:
     """The DTensor that was pickled: this rank's part. All arguments are plain values."""
     tensor = Tensor(local).astype(getattr(mindspore, dtype.lower().removeprefix("mindspore.")))
