@@ -1,7 +1,7 @@
 """Every operator call with a DTensor among its arguments reaches the DTensor.
 
 MindSpore asks the *first* tensor argument whose class has ``__fallback__``, and fails where a plain tensor
-comes first or an operand hides in a keyword. So plain tensors and parameters get a ``__fallback__`` too, which
+comes first or an operand hides in a keyword. So plain tensors and parameters get a ``__fallback__`` too, that
 looks for a DTensor among all arguments. Calls on plain tensors alone are not intercepted at all.
 """
 
@@ -13,7 +13,7 @@ from mindspore import Tensor
 from mindspore._c_expression import NoFallbackGuard
 from mindspore.ops import primitive
 
-from hyper_platform_ms.functions import make_overridable
+from hyper_platform_ms.functions import load_into_distributed, make_overridable
 from hyper_platform_ms.tensor import MindSporeDTensor
 
 __all__ = ["intercept"]
@@ -79,3 +79,4 @@ def intercept() -> None:
     Tensor.requires_grad = property(_get_requires_grad, _set_requires_grad)
     primitive._run_op = _run_with_tuples
     make_overridable()
+    load_into_distributed()

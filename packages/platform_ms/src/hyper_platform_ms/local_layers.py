@@ -246,7 +246,8 @@ LAYERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         relu, silu, gelu, leaky_relu, elu, softplus, mish, softmax, log_softmax, native_layer_norm,
-        layer_norm, rms_norm, embedding, dropout, bernoulli, nll_loss, cross_entropy, mse_loss, l1_loss, smooth_l1_loss,
+        layer_norm, rms_norm, embedding, dropout, bernoulli, nll_loss, cross_entropy, mse_loss, l1_loss,
+        smooth_l1_loss,
     )
 }  # fmt: skip
 """By PyTorch's name."""

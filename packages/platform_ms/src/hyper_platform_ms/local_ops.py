@@ -541,9 +541,9 @@ LOCAL_OPS: dict[str, Callable[..., Any]] = {
         for function in (
             add, sub, div, remainder, floor_divide, bitwise_and, bitwise_or, bitwise_xor, bitwise_not, lerp,
             addcmul, addcdiv, isnan, clamp, mean, prod, amax, amin, argmax, argmin, count_nonzero, logsumexp,
-            var, std, squeeze, permute, reshape, expand, tile, stack, unbind, split, chunk, tensor_split, roll,
-            repeat_interleave, sort, argsort, topk, cumsum, gather, index_select, scatter, scatter_add, tril,
-            one_hot, nonzero, arange, as_tensor, full_like, zeros_like, ones_like, new_zeros, new_ones,
+            var, std, squeeze, permute, reshape, expand, tile, stack, unbind, split, chunk, tensor_split,
+            roll, repeat_interleave, sort, argsort, topk, cumsum, gather, index_select, scatter, scatter_add,
+            tril, one_hot, nonzero, arange, as_tensor, full_like, zeros_like, ones_like, new_zeros, new_ones,
             new_full, mm, mv, dot, outer, addmm, fingerprint, to, type_as, norm, linalg_norm,
         )
     },

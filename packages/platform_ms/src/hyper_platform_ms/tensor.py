@@ -19,6 +19,7 @@ from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import Layout, LayoutError
 from hyper_platform_ms.autograd import computation, grad_enabled
 from hyper_platform_ms.composed import COMPOSED, LEGACY
+from hyper_platform_ms.local_ops import LOCAL_OPS
 from hyper_platform_ms.local_writes import check_writable, raise_version
 from hyper_platform_ms.names import describe
 
@@ -227,6 +228,10 @@ class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework 
     def __array__(self, dtype: Any = None) -> Any:
         return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype, copy=False)
 
+    def fill(self, value: Any) -> Any:
+        """A tensor laid out alike, filled with a value."""
+        return dispatcher.dispatch("full_like", LOCAL_OPS["full_like"], (self, value), {})
+
     # -- exchanging and copying ------------------------------------------------------------------------
     @property
     def data(self) -> Any:
@@ -239,24 +244,36 @@ class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework 
         self.set_data(value)
 
     def set_data(self, data: Any, slice_shape: bool = False) -> Any:
-        """Exchange the data of a parameter: a DTensor laid out alike, or this rank's part.
+        """Exchange the data of a parameter.
+
+        Args:
+            data: A DTensor laid out alike, this rank's part, or the whole tensor, of which it keeps its part.
+            slice_shape: MindSpore's own.
 
         Raises:
+            TypeError: If this is no parameter, or ``data`` no tensor.
             ValueError: If the shape or layout differs.
         """
+        if not isinstance(self, Parameter):
+            raise TypeError("set_data is a method of parameters: use copy_ for a DTensor that is none")
         if isinstance(data, MindSporeDTensor):
             if data._spec.layout is not self._spec.layout or data._shape != self._shape:
                 raise LayoutError(f"{self!r} cannot take the data of {data!r}: redistribute it first")
             data = data._local
-        if isinstance(data, Tensor) and tuple(data.shape) != self._local_shape:
+        if not isinstance(data, Tensor):
+            raise TypeError(f"the data of {self!r} is a tensor, got {type(data).__name__}")
+        given = tuple(data.shape)
+        if given == self._shape != self._local_shape:
+            data = data[self._spec.layout.local_slice(given)]
+        elif given != self._local_shape:
             raise ValueError(
-                f"{self!r} holds a part of shape {self._local_shape} on this rank, got data of shape "
-                f"{tuple(data.shape)}: pass this rank's part, or distribute_tensor(data, mesh, placements)"
+                f"the data of {self!r} is the whole tensor or this rank's part of shape {self._local_shape}, "
+                f"got shape {given}"
             )
-        if not isinstance(self, Parameter):
-            raise TypeError("set_data is a method of parameters: use copy_ for a DTensor that is none")
-        self.assign_value(data.astype(self.dtype) if data.dtype != self.dtype else ops.deepcopy(data))
+        Tensor.assign_value(self, data.astype(self.dtype) if data.dtype != self.dtype else ops.deepcopy(data))
         return self
+
+    assign_value = set_data
 
     def init_data(self, *args: Any, **kwargs: Any) -> Any:
         """The parameter itself: its data is there."""
@@ -302,6 +319,32 @@ class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework 
         return local, self._spec.layout, self._spec.varying, self._shape, name, self.requires_grad
 
 
+def _whole_only(name: str) -> Callable[..., Any]:
+    def method(self: MindSporeDTensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._whole(f"{name}()"), name)(*args, **kwargs)
+
+    method.__name__, method.__doc__ = name, "Of the data where it is the whole tensor, else as `item`."
+    return method
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: MindSporeDTensor, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{name} of {self!r} has no distributed rule: use a function of mint or ops that has one, or "
+            "local_map for a function of local tensors"
+        )
+
+    method.__name__, method.__doc__ = name, "Refused."
+    return method
+
+
+# What MindSpore answers from the storage, or makes without asking the tensor's class.
+for _name in ("data_ptr", "get_bytes", "storage", "untyped_storage", "to_dlpack", "stride", "storage_offset"):
+    setattr(MindSporeDTensor, _name, _whole_only(_name))
+for _name in ("cauchy", "isreal", "itemset", "log_normal", "resize_", "set_"):
+    setattr(MindSporeDTensor, _name, _refused(_name))
+
+
 class _Legacy:
     """A legacy primitive as a function of its inputs."""
 
@@ -321,7 +364,7 @@ def _parameter_class() -> type:
 def become_distributed(parameter: Any, value: MindSporeDTensor) -> None:
     """Turn a plain parameter into a DTensor, in place: it stays the same object with the same name."""
     local = ops.deepcopy(ops.stop_gradient(value._local))
-    parameter.assign_value(local)
+    Tensor.assign_value(parameter, local)
     parameter.__class__ = _parameter_class()
     parameter.__dict__.update(_spec=value._spec, _global=value._shape, _held=None, _views=None, _origin=None)
     parameter.__dict__.pop("_alias", None)
