@@ -41,10 +41,13 @@ def whole(value: Any) -> np.ndarray:
 
 
 def close(found: Any, expected: Any, what: Any = "", tolerance: float = 2e-5) -> None:
-    """Equal within a relative error of the whole tensor."""
+    """Equal within an error relative to the whole tensor; to 0.2 where it is smaller.
+
+    Some gradients are zero but for rounding, as that of the bias of a key projection.
+    """
     got, wanted = whole(found), whole(expected)
     assert got.shape == wanted.shape and got.dtype == wanted.dtype, (what, got.shape, wanted.shape, got.dtype)
-    scale = max(float(np.abs(wanted).max(initial=0.0)), 1e-3)
+    scale = max(float(np.abs(wanted).max(initial=0.0)), 0.2)
     assert float(np.abs(got - wanted).max(initial=0.0)) <= tolerance * scale, (what, got, wanted)
 
 

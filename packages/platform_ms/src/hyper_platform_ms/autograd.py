@@ -75,7 +75,9 @@ class _Linear(_Function):  # type: ignore[misc]  # the framework is not typed
     @staticmethod
     def forward(ctx: Any, x: Tensor, forward: Map, backward: Map, value: Tensor | None) -> Tensor:
         ctx.maps = (forward, backward)
-        return forward(x) if value is None else value
+        result = forward(x) if value is None else value
+        # An input that is returned as it is loses its part of third derivatives: an alias is another tensor.
+        return ops.stop_gradient(x) if result is x else result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:

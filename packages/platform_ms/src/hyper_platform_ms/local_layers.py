@@ -28,7 +28,7 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """``x`` times the normal distribution up to it, or its approximation by tanh."""
     if approximate == "tanh":
-        inner = mint.mul(mint.add(x, mint.mul(mint.pow(x, 3), 0.044715)), math.sqrt(2 / math.pi))
+        inner = mint.mul(mint.add(x, mint.mul(mint.mul(x, mint.square(x)), 0.044715)), math.sqrt(2 / math.pi))
         return mint.mul(mint.mul(x, 0.5), mint.add(mint.tanh(inner), 1))
     return mint.mul(mint.mul(x, 0.5), mint.add(mint.erf(mint.mul(x, math.sqrt(0.5))), 1))
 
