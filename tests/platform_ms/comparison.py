@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,25 @@ NAMESPACES = {
 }
 
 
-def compare(pool: MindSporeRankPool, sample: Sample, *, timeout: float = 110.0) -> Report:
+def compare(
+    pool: MindSporeRankPool,
+    sample: Sample,
+    reference: str | Callable[..., Any] | None = None,
+    *,
+    timeout: float = 110.0,
+) -> Report:
     """Run all layouts of a sample on two ranks.
+
+    Args:
+        pool: The ranks.
+        sample: The sample.
+        reference: What one device calls, where MindSpore has no kernel for the sample's own call.
+        timeout: In seconds.
 
     Raises:
         AssertionError: If a case is neither equal nor refused alike, or a row of ``sample.accepts`` is refused.
     """
-    by_rank = pool.run(run_sample, sample, timeout=timeout)
+    by_rank = pool.run(run_sample, sample, reference, timeout=timeout)
     report, failures = Report(), []
     for outcomes in zip(*by_rank, strict=True):
         case, states = outcomes[0][0], [state for _, state, _ in outcomes]
@@ -59,14 +72,15 @@ def compare(pool: MindSporeRankPool, sample: Sample, *, timeout: float = 110.0) 
 # ---------------------------------------------------------------------------------------------------------
 # In the ranks
 # ---------------------------------------------------------------------------------------------------------
-def run_sample(sample: Sample) -> list[tuple[str, str, str]]:
+def run_sample(sample: Sample, reference: str | Callable[..., Any] | None) -> list[tuple[str, str, str]]:
     """``(case, equal | refused | failed, text)`` of every case."""
     from hyper_dtensor import init_device_mesh
 
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
     inputs: Sequence[Input] = sample.inputs  # type: ignore[assignment]
     values = [_values(given, number) for number, given in enumerate(inputs)]
-    references = [_reference(sample, inputs, values, variant) for variant in sample.variants]
+    alone = sample if reference is None else replace(sample, call=reference)
+    references = [_reference(alone, inputs, values, variant) for variant in sample.variants]
     found = []
     for column in one_axis_columns(inputs, 1):
         case = Case((column,), (False,) * len(inputs))

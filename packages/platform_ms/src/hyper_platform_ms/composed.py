@@ -110,6 +110,18 @@ def _split_number(x: Any, axis: int = 0, number: int = 1) -> Any:
     return _run("tensor_split", x, number, axis)
 
 
+def _func_dropout(x: Any, p: float = 0.5, training: bool = True, *_: Any) -> Any:
+    """``FuncDropoutExt``; the numbers are drawn from the random path and not from its generator."""
+    return _run("dropout", x, p, training)
+
+
+def _one_hot(x: Any, classes: int = -1, on: Any = 1, off: Any = 0, axis: int = -1) -> Any:
+    """``OneHotExt``: of 1 and 0, along a new last dim."""
+    if axis != -1 or int(on) != 1 or int(off) != 0:
+        raise NotImplementedError("OneHotExt of a DTensor has the values 1 and 0 along a new last dim")
+    return _run("one_hot", x, int(classes))
+
+
 def _rms_norm(x: Any, weight: Any, epsilon: float = 1e-6) -> Any:
     """``RmsNorm``: the normalised tensor, and the reciprocal root that it was multiplied with."""
     dims = tuple(range(len(x.shape) - len(weight.shape), len(x.shape)))
@@ -218,6 +230,8 @@ COMPOSED: Final[dict[str, Callable[..., Any]]] = {
     "Split": _split_number,
     "RmsNorm": _rms_norm,
     "GeLU": _gelu_tanh,
+    "FuncDropoutExt": _func_dropout,
+    "OneHotExt": _one_hot,
 }
 """By MindSpore's name, called with the arguments of the call."""
 

@@ -57,7 +57,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 def vector_norm(
-    x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
     """The norm of the elements along some dims; its gradient at zero is zero."""
     x = x if dtype is None else x.astype(dtype)

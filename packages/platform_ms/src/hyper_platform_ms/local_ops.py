@@ -412,12 +412,12 @@ def full_like(x: Tensor, value: Any) -> Tensor:
     return full(x.shape, value, dtype=x.dtype)
 
 
-def zeros_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Zeros like ``x``."""
     return ops.zeros_like(x, dtype=dtype)
 
 
-def ones_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones like ``x``."""
     return ops.ones_like(x, dtype=dtype)
 
@@ -478,7 +478,7 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
-def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The vector norm of order ``p``; ``fro`` is 2.
 
     Raises:
@@ -492,7 +492,7 @@ def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, d
 
 
 def linalg_norm(
-    x: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
     """The vector norm of an order; the one of no order is 2.
 
@@ -533,6 +533,7 @@ LOCAL_OPS: dict[str, Callable[..., Any]] = {
     "linalg_vector_norm": vector_norm,
     "expand_as": lambda x, other: expand(x, other.shape),
     "flip": lambda x, dims: mint.flip(x, tuple(dims)),
+    "hardtanh": lambda x, min_val=-1.0, max_val=1.0: mint.clamp(x, min_val, max_val),
     "repeat": tile,
     "select": lambda x, dim, index: mint.squeeze(mint.narrow(x, dim, index, 1), dim),
     "t": lambda x: mint.transpose(x, 0, 1) if len(x.shape) == 2 else x,
