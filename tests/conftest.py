@@ -57,14 +57,14 @@ def ranks4() -> Iterator[RankPool]:
 
 
 @pytest.fixture(scope="session")
-def ms_ranks2() -> Iterator[MindSporeRankPool]:
+def ms_ranks2() -> Iterator[RankPool]:
     """Two ranks on MindSpore, started once."""
     with MindSporeRankPool(2) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
-def ms_ranks4() -> Iterator[MindSporeRankPool]:
+def ms_ranks4() -> Iterator[RankPool]:
     """Four ranks on MindSpore, started once."""
     with MindSporeRankPool(4) as pool:
         yield pool

@@ -1,4 +1,4 @@
-"""layer_norm and rms_norm; native_layer_norm returns mean and reciprocal root too.
+"""layer_norm and rms_norm; native_layer_norm returns the two statistics of each row too.
 
 Rule on one mesh axis, for the dims in front of the normalised ones::
 

@@ -9,15 +9,18 @@ Sums of float32 and float16 alone are the native ones.
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, ops
+from numpy.typing import NDArray
 
 from hyper_platform_ms.processes import MindSporeGroup
 
 __all__ = ["gather_bytes", "gather_stack", "native_sum", "sums_natively"]
+
+Bytes: TypeAlias = NDArray[np.uint8]
 
 _SUMMED: Final = (mindspore.float32, mindspore.float16)
 
@@ -37,7 +40,7 @@ def native_sum(x: Tensor, group: MindSporeGroup) -> Tensor:
     return _all_reduce(group.handle)(x)
 
 
-def gather_bytes(data: np.ndarray, group: MindSporeGroup) -> np.ndarray:
+def gather_bytes(data: Bytes, group: MindSporeGroup) -> Bytes:
     """Bytes of all ranks, stacked along a new dim 0 in mesh order.
 
     Args:
@@ -64,7 +67,7 @@ def gather_stack(x: Tensor, group: MindSporeGroup) -> Tensor:
     return from_numpy(stacked, x.dtype)
 
 
-def to_numpy(x: Tensor) -> np.ndarray:
+def to_numpy(x: Tensor) -> NDArray[Any]:
     """The bits of a tensor as a contiguous array; bfloat16, which NumPy does not have, as uint16."""
     if x.dtype == mindspore.bfloat16:
         # Exact: bfloat16 is the upper half of float32.
@@ -73,7 +76,7 @@ def to_numpy(x: Tensor) -> np.ndarray:
     return np.array(x.asnumpy(), order="C")
 
 
-def from_numpy(array: np.ndarray, dtype: Any) -> Tensor:
+def from_numpy(array: NDArray[Any], dtype: Any) -> Tensor:
     """A tensor of these bits."""
     if dtype == mindspore.bfloat16:
         wide = (array.astype(np.uint32) << 16).view(np.float32)

@@ -69,7 +69,7 @@ def _outputs(output: Any) -> Any:
     return output
 
 
-class _Linear(_Function):  # type: ignore[misc]  # the framework is not typed
+class _Linear(_Function):
     """A linear map with its transpose; the backward is the same function with the two swapped."""
 
     @staticmethod
@@ -140,4 +140,4 @@ class MindSporeAutograd:
         """A dictionary on the tensor itself; ``None`` for a leaf, whose views would keep it alive."""
         if x._is_leaf:
             return None
-        return x.__dict__.setdefault("_hyper_parallel_views", {})  # type: ignore[no-any-return]
+        return x.__dict__.setdefault("_hyper_parallel_views", {})

@@ -16,7 +16,7 @@ from hyper_platform_ms.processes import MindSporeGroup
 
 __all__ = ["MindSporeCollectives"]
 
-_REDUCE: Final[dict[str, Callable[[np.ndarray], np.ndarray]]] = {
+_REDUCE: Final[dict[str, Callable[[Any], Any]]] = {
     "sum": lambda stack: stack.sum(0, dtype=np.int64 if stack.dtype == np.bool_ else stack.dtype),
     "max": lambda stack: stack.max(0),
     "min": lambda stack: stack.min(0),
@@ -160,7 +160,7 @@ class MindSporeCollectives:
         rows = self._gathered_bytes(padded, group)
         return [pickle.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
-    def _gathered_bytes(self, data: np.ndarray, group: MindSporeGroup) -> Sequence[np.ndarray]:
+    def _gathered_bytes(self, data: Any, group: MindSporeGroup) -> Sequence[Any]:
         if _backend() is _COMPOSED:
             return list(all_reduce_only.gather_bytes(data, group))
         gathered = self.all_gather(Tensor(data[None].astype(np.int32)), 0, group).asnumpy()

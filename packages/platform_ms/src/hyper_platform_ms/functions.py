@@ -58,7 +58,7 @@ def load_into_distributed() -> None:
 
 def _modules() -> Iterator[ModuleType]:
     for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and (name == "mindspore" or name.startswith("mindspore.")):
+        if name == "mindspore" or name.startswith("mindspore."):
             yield module
 
 

@@ -334,8 +334,8 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None) -> Tensor
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Tensor, Tensor]:
     """Sorted values, and where they were. MindSpore's sort is stable on CPU, and asked to be elsewhere."""
     if mindspore.get_current_device().device_target == "CPU":
-        return tuple(ops.sort(x, dim, descending))  # type: ignore[return-value]
-    return tuple(mint.sort(x, dim=dim, descending=descending, stable=stable))  # type: ignore[return-value]
+        return tuple(ops.sort(x, dim, descending))
+    return tuple(mint.sort(x, dim=dim, descending=descending, stable=stable))
 
 
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
@@ -347,7 +347,7 @@ def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The ``k`` largest (or smallest) values, and where they are."""
-    return tuple(ops.topk(x, k, dim, largest, sorted))  # type: ignore[return-value]
+    return tuple(ops.topk(x, k, dim, largest, sorted))
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

@@ -8,7 +8,8 @@ from typing import Any
 
 from mindspore import Tensor, mint, nn
 
-from hyper_platform_ms.tensor import MindSporeDTensor, become_distributed
+from hyper_dtensor import DTensor
+from hyper_platform_ms.tensor import become_distributed
 
 __all__ = ["MindSporeModules"]
 
@@ -28,14 +29,14 @@ class MindSporeModules:
         """Buffers of the cell itself."""
         return {name: value for name, value in module._buffers.items() if value is not None}
 
-    def set_parameter(self, module: nn.Cell, name: str, value: MindSporeDTensor) -> None:
+    def set_parameter(self, module: nn.Cell, name: str, value: DTensor) -> None:
         """Turn the parameter object into the distributed one: ties keep it, and its name stays.
 
         An optimizer that was built before has states of the old shape: build it afterwards.
         """
         become_distributed(module._params[name], value)
 
-    def set_buffer(self, module: nn.Cell, name: str, value: MindSporeDTensor) -> None:
+    def set_buffer(self, module: nn.Cell, name: str, value: DTensor) -> None:
         """Replace a buffer."""
         module._buffers[name] = value
 

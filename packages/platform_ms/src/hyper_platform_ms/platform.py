@@ -8,6 +8,7 @@ import mindspore
 from mindspore import Tensor, ops
 
 from hyper_dtensor import DTensor, Spec
+from hyper_dtensor.platform import LocalOps
 from hyper_ops import load_ops
 from hyper_platform_ms.autograd import MindSporeAutograd
 from hyper_platform_ms.collectives import MindSporeCollectives
@@ -44,11 +45,11 @@ class MindSporePlatform(
 
     name = "mindspore"
     framework = "MindSpore"
-    device_types = ("cpu", "npu")
+    device_types: tuple[str, ...] = ("cpu", "npu")
 
     def __init__(self) -> None:
         super().__init__()
-        self.ops = MindSporeOps()
+        self.ops: LocalOps = MindSporeOps()
         load_ops()
 
     def wrap(self, x: Tensor, spec: Spec, shape: tuple[int, ...]) -> MindSporeDTensor:
@@ -88,18 +89,11 @@ class MindSporePlatform(
         """None: what MindSpore intercepts are built-ins; its Python functions arrive as their parts."""
         return None
 
-    def create(
-        self,
-        kind: str,
-        shape: tuple[int, ...],
-        device_type: str,
-        *,
-        dtype: Any = None,
-        fill_value: Any = None,
-    ) -> Tensor:
+    def create(self, kind: str, shape: tuple[int, ...], device_type: str, **options: Any) -> Tensor:
         """A local tensor; the device is that of the process."""
+        dtype = options.get("dtype")
         if kind == "full":
-            return full(shape, fill_value, dtype=dtype)
+            return full(shape, options["fill_value"], dtype=dtype)
         dtype = mindspore.float32 if dtype is None else dtype
         if kind in ("rand", "randn"):
             return (uniform if kind == "rand" else normal)(shape, dtype)

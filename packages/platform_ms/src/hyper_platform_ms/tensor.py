@@ -28,7 +28,7 @@ __all__ = ["MindSporeDTensor", "become_distributed"]
 _make_subclass: Callable[..., Any] = Tensor._make_subclass
 
 
-class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework is not typed
+class MindSporeDTensor(DTensor, Tensor):
     """A `hyper_dtensor.DTensor` that MindSpore takes for a tensor.
 
     Its storage is the local tensor's: optimizers, checkpoints and gradients see this rank's part. Python sees
@@ -103,7 +103,7 @@ class MindSporeDTensor(DTensor, Tensor):  # type: ignore[misc]  # the framework 
     @property
     def _shape(self) -> tuple[int, ...]:
         """The global shape; MindSpore's tensors have an attribute of this name, of the data."""
-        return self.__dict__["_global"]  # type: ignore[no-any-return]
+        return self.__dict__["_global"]
 
     @property
     def _local_shape(self) -> tuple[int, ...]:
@@ -358,10 +358,10 @@ class _Legacy:
 @functools.cache
 def _parameter_class() -> type:
     """The class of parameters that are DTensors, as ``Parameter(d)`` makes it."""
-    return Parameter._get_combined_class(MindSporeDTensor)  # type: ignore[no-any-return]
+    return Parameter._get_combined_class(MindSporeDTensor)
 
 
-def become_distributed(parameter: Any, value: MindSporeDTensor) -> None:
+def become_distributed(parameter: Any, value: DTensor) -> None:
     """Turn a plain parameter into a DTensor, in place: it stays the same object with the same name."""
     local = ops.deepcopy(ops.stop_gradient(value._local))
     Tensor.assign_value(parameter, local)
