@@ -73,6 +73,26 @@ def mixed_operands() -> None:
         close(call(x), call(plain))
 
 
+def into_plain_tensors() -> None:
+    from mindspore import Parameter, Tensor, nn, ops
+
+    from hyper_layout import Replicate, Shard
+
+    mesh = mesh_of_all()
+    split, same = distributed(tensor(4, 2), mesh, Shard(0)), distributed(tensor(4, 2), mesh, Replicate())
+    close(Tensor(same), tensor(4, 2))
+    refused(RuntimeError, "full_tensor", lambda: Tensor(split))
+    cell = nn.Dense(2, 4)
+    refused(RuntimeError, "full_tensor", lambda: cell.weight.set_data(split))
+    refused(RuntimeError, "full_tensor", lambda: setattr(cell, "weight", split))
+    refused(RuntimeError, "full_tensor", lambda: tensor(4, 2).assign_value(split))
+    cell.weight.set_data(same)
+    close(cell.weight, tensor(4, 2))
+    assert type(Parameter(tensor(2), name="p")).__name__ == "Parameter"
+    for value in (split, same):
+        refused(NotImplementedError, "redistribute", lambda value=value: ops.AllReduce()(value))
+
+
 def _replicate() -> Any:
     from hyper_layout import Replicate
 
@@ -181,6 +201,10 @@ def test_whole_shape_and_value_or_refused(ms_ranks2: MindSporeRankPool) -> None:
 
 def test_plain_operands_are_refused_on_either_side_and_numbers_mix(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(mixed_operands)
+
+
+def test_plain_tensors_take_whole_values_alone(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(into_plain_tensors)
 
 
 def test_writes_reach_the_tensor_or_are_refused(ms_ranks2: MindSporeRankPool) -> None:

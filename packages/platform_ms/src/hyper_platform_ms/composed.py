@@ -206,6 +206,13 @@ def _type_of(primitive: Any, x: Any, *_: Any) -> Any:
     return ops.typeof(x._local) if hasattr(ops, "typeof") else primitive(x._local)
 
 
+def _collective(primitive: Any, *_: Any) -> Any:
+    raise NotImplementedError(
+        f"a collective of MindSpore ({primitive.name}) does not take a DTensor: use x.redistribute(...), or "
+        "call it on x.to_local()"
+    )
+
+
 def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return lambda *args, **kwargs: function(name, *args, **kwargs)
 
@@ -249,6 +256,23 @@ LEGACY: Final[dict[str, Callable[..., Any]]] = {
     "TensorScatterElements": _scatter_elements,
     "GeLU": _gelu_tanh,
     "typeof": _type_of,
+    **dict.fromkeys(
+        (
+            "AllReduce",
+            "AllGather",
+            "ReduceScatter",
+            "Broadcast",
+            "AlltoAll",
+            "AlltoAllV",
+            "NeighborExchange",
+            "Reduce",
+            "CollectiveScatter",
+            "CollectiveGather",
+            "Send",
+            "Receive",
+        ),
+        _collective,
+    ),
     "Gather": _without_primitive(_gather),
     "BiasAdd": _without_primitive(_bias_add),
     "Slice": _without_primitive(_slice),

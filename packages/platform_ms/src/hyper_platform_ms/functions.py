@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from mindspore.train import serialization
-
 from hyper_dispatch import dispatcher
 from hyper_dtensor import DTensor
 from hyper_platform_ms.names import Known, functions
 
-__all__ = ["load_into_distributed", "make_overridable"]
+__all__ = ["make_overridable"]
 
 
 def make_overridable() -> None:
@@ -34,26 +32,6 @@ def make_overridable() -> None:
             found = replaced.get(id(value))
             if found is not None and found[0] is value:
                 setattr(holder, name, found[1])
-
-
-def load_into_distributed() -> None:
-    """Let ``mindspore.load_param_into_net`` give DTensor parameters this rank's part, or the whole tensor."""
-    update = serialization._update_param
-    if hasattr(update, "__wrapped__"):
-        return
-
-    @functools.wraps(update)
-    def asking(param: Any, new_param: Any, strict_load: bool) -> None:
-        if not isinstance(param, DTensor):
-            update(param, new_param, strict_load)
-            return
-        if strict_load and param.dtype != new_param.dtype:  # type: ignore[attr-defined]
-            raise RuntimeError(
-                f"{param!r} cannot take {new_param.dtype}: use load_param_into_net(..., strict_load=False)"
-            )
-        param.set_data(new_param)  # type: ignore[attr-defined]
-
-    serialization._update_param = asking
 
 
 def _modules() -> Iterator[ModuleType]:

@@ -7,13 +7,17 @@ looks for a DTensor among all arguments. Calls on plain tensors alone are not in
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from mindspore import Tensor
-from mindspore._c_expression import NoFallbackGuard
+from mindspore import Parameter, Tensor
+from mindspore._c_expression import NoFallbackGuard, TensorPy
 from mindspore.ops import primitive
 
-from hyper_platform_ms.functions import load_into_distributed, make_overridable
+from hyper_dtensor import DTensor
+from hyper_platform_ms.checkpoints import is_saving, keep_parts
+from hyper_platform_ms.functions import make_overridable
 from hyper_platform_ms.tensor import MindSporeDTensor
 
 __all__ = ["intercept"]
@@ -70,6 +74,25 @@ def _set_requires_grad(self: Tensor, value: bool) -> None:
     self.requires_grad_(value)
 
 
+def _init(self: Tensor, input_data: Any = None, *args: Any, **kwargs: Any) -> None:
+    """``Tensor(x)`` copies the values of a DTensor that is whole, and is refused for others."""
+    if isinstance(input_data, DTensor):
+        input_data = input_data._local if is_saving() else input_data._whole("asnumpy()")
+    TensorPy.__init__(self, input_data, *args, **kwargs)
+
+
+def _takes_whole(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of plain tensors that exchanges their data: a part of a DTensor will not do."""
+
+    @functools.wraps(method)
+    def exchange(self: Tensor, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data, DTensor):
+            data = data._whole("asnumpy()")
+        return method(self, data, *args, **kwargs)
+
+    return exchange
+
+
 def intercept() -> None:
     """Install the interception, for the whole process and once."""
     if hasattr(Tensor, "__fallback__"):
@@ -78,5 +101,8 @@ def intercept() -> None:
     # As PyTorch's attribute: whether operations on the tensor are recorded in a gradient computation.
     Tensor.requires_grad = property(_get_requires_grad, _set_requires_grad)
     primitive._run_op = _run_with_tuples
+    Tensor.__init__ = _init
+    Tensor.assign_value = _takes_whole(Tensor.assign_value)
+    Parameter.set_data = _takes_whole(Parameter.set_data)
     make_overridable()
-    load_into_distributed()
+    keep_parts()

@@ -41,12 +41,13 @@ class MindSporeDTensor(DTensor, Tensor):
         cls, local: Any, spec: Spec | None = None, shape: tuple[int, ...] | None = None
     ) -> MindSporeDTensor:
         """Wrap ``local`` (made by the platform; ``Parameter(d)`` calls this with a DTensor alone)."""
-        if spec is None:
-            spec, shape, local = local._spec, local._shape, ops.deepcopy(local._local)
+        held = local
+        if spec is None:  # a parameter is to be made, whose local part is a view of itself
+            spec, shape, local, held = local._spec, local._shape, ops.deepcopy(local._local), None
         self: MindSporeDTensor = _make_subclass(cls, local)
         self.__dict__["_spec"] = spec
         self.__dict__["_global"] = tuple(shape)  # type: ignore[arg-type]
-        self.__dict__["_held"] = local
+        self.__dict__["_held"] = held
         return self
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -84,8 +85,9 @@ class MindSporeDTensor(DTensor, Tensor):
         Of a parameter it is an alias that gradients flow through to the parameter; it is made anew where
         another gradient computation runs, or the parameter got other data.
         """
-        if not isinstance(self, Parameter):
-            return self.__dict__["_held"]
+        held = self.__dict__["_held"]
+        if held is not None:
+            return held
         stamp = (computation(), grad_enabled(), self.requires_grad, self._data_ptr())
         known = self.__dict__.get("_alias")
         if known is not None and known[0] == stamp:
