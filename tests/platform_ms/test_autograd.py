@@ -83,6 +83,41 @@ def views_live_for_one_computation() -> None:
     assert not comm.total
 
 
+def cells_that_return_a_loss() -> None:
+    import mindspore
+    from mindspore import mint, nn, ops
+
+    from hyper_dtensor import DTensor
+    from hyper_layout import Partial, Shard
+
+    mesh = mesh_of_all()
+
+    class Loss(nn.Cell):
+        def __init__(self, split: bool) -> None:
+            super().__init__()
+            self.layer, self.split = nn.Dense(2, 2, has_bias=False), split
+            self.layer.weight.set_data(tensor(2, 2))
+
+        def construct(self, x: Any) -> Any:
+            if self.split:
+                x = DTensor.from_local(x, mesh, [Shard(0)])
+            return mint.sum(mint.square(self.layer(x)))
+
+    from hyper_dtensor import distribute_module
+
+    ours, single = distribute_module(Loss(True), mesh), Loss(False)
+    local = mindspore.Tensor(np.split(tensor(4, 2).asnumpy(), 2)[mesh.get_local_rank(0)].copy())
+    for make in (
+        lambda cell: mindspore.grad(cell, None, cell.trainable_params()),
+        lambda cell: ops.GradOperation(get_by_list=True)(cell, cell.trainable_params()),
+    ):
+        for found, expected in zip(make(ours)(local), make(single)(tensor(4, 2)), strict=True):
+            close(found, expected)
+    ours.set_grad()
+    total = ours(local)
+    assert total.placements == (Partial(),)
+
+
 def higher_derivatives() -> None:
     import mindspore
     from mindspore import mint
@@ -177,6 +212,10 @@ def test_backward_starts_from_one_over_all_ranks(ms_ranks2: MindSporeRankPool) -
 
 def test_views_are_shared_and_live_for_one_computation(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(views_live_for_one_computation)
+
+
+def test_cells_are_differentiated_as_functions_are(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(cells_that_return_a_loss)
 
 
 def test_higher_derivatives_are_exact(ms_ranks2: MindSporeRankPool) -> None:

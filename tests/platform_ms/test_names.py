@@ -97,6 +97,23 @@ def rfc_sort() -> list[Any]:
     return seen
 
 
+def registered_by_a_user() -> None:
+    """A name of MindSpore that is in no table, registered: calls of one form share a plan."""
+    from mindspore import mint, ops
+
+    from hyper_dispatch import dispatcher, register_op
+    from hyper_layout import Shard
+    from tests.platform_ms.helpers import close, distributed, mesh_of_all, tensor
+
+    register_op("HShrink", "elementwise", signature="input, lambd=0.5")
+    x = distributed(tensor(4, 2), mesh_of_all(), Shard(0))
+    for _ in range(3):
+        close(ops.hardshrink(x), ops.hardshrink(tensor(4, 2)))
+        close(mint.nn.functional.hardshrink(x, 0.1), ops.hardshrink(tensor(4, 2), 0.1))
+    info = dispatcher.cache_info("HShrink")["HShrink"]
+    assert info.entries <= 2 and info.hits >= 4, info
+
+
 def beyond() -> None:
     from mindspore import Tensor
 
@@ -144,3 +161,7 @@ def test_an_unknown_operator_runs_on_whole_tensors_and_is_refused_on_split_ones(
     ms_ranks2: MindSporeRankPool,
 ) -> None:
     ms_ranks2.run(unknown)
+
+
+def test_a_name_that_a_user_registers(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(registered_by_a_user)

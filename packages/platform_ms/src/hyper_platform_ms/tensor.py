@@ -70,8 +70,12 @@ class MindSporeDTensor(DTensor, Tensor):
                 return composed(*args, **(kwargs or {}))
             call = func
         kwargs = kwargs or {}
-        known = describe(name, type(func).__name__ == "TensorOverloadCall")
+        kind = type(func).__name__
+        known = describe(name, kind == "TensorOverloadCall")
         if known is None:
+            if call is func:
+                # MindSpore makes a new object for each call; calls of one form must be found again.
+                call = _first_calls.setdefault((name, kind), func)
             return dispatcher.dispatch(name, call, args, kwargs)
         if known.arrange is not None:
             args, kwargs = known.arrange(args, kwargs)
@@ -348,13 +352,22 @@ for _name in ("cauchy", "isreal", "itemset", "log_normal", "resize_", "set_"):
 
 
 class _Legacy:
-    """A legacy primitive as a function of its inputs."""
+    """A legacy primitive as a function of its inputs; those of one primitive are equal."""
 
     def __init__(self, func: Any, primitive: Any, name: str) -> None:
         self._func, self._primitive, self.name = func, primitive, name
 
     def __call__(self, *args: Any) -> Any:
         return self._func(self._primitive, self.name, args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Legacy) and other._primitive is self._primitive
+
+    def __hash__(self) -> int:
+        return id(self._primitive)
+
+
+_first_calls: dict[tuple[str, str], Any] = {}
 
 
 @functools.cache
