@@ -86,6 +86,27 @@ def by_module() -> None:
     assert comm.by_module == {("2", "all_reduce"): 1}
 
 
+def compiled() -> None:
+    import mindspore
+    from mindspore import mint
+
+    from hyper_layout import Shard
+    from hyper_parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from tests.platform_ms.helpers import distributed, refused
+
+    @mindspore.jit
+    def total(x: Any) -> Any:
+        return mint.sum(x)
+
+    x = distributed(tensor(4, 2), mesh_of_all(), Shard(0))
+    close(total(tensor(4, 2)), mint.sum(tensor(4, 2)))
+    refused(NotImplementedError, "PyNative mode", lambda: total(x))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    cell = parallelize_module(mlp(), mesh_of_all(), plan)
+    cell.construct = mindspore.jit(cell.construct)
+    refused(NotImplementedError, "PyNative mode", lambda: cell(tensor(3, 8)))
+
+
 def random_numbers() -> None:
     import mindspore
     from mindspore import nn, ops
@@ -130,6 +151,10 @@ def test_watching_every_cell(ms_ranks2: MindSporeRankPool) -> None:
 
 def test_collectives_are_attributed_to_cells(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(by_module)
+
+
+def test_compiled_functions_refuse_distributed_tensors(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(compiled)
 
 
 def test_replicate_pieces_of_random_tensors_agree_and_shards_differ(ms_ranks2: MindSporeRankPool) -> None:

@@ -18,6 +18,7 @@ from mindspore.ops import primitive
 from hyper_dtensor import DTensor
 from hyper_platform_ms.checkpoints import is_saving, keep_parts
 from hyper_platform_ms.functions import make_overridable
+from hyper_platform_ms.graph_mode import refuse_in_graphs
 from hyper_platform_ms.tensor import MindSporeDTensor
 
 __all__ = ["intercept"]
@@ -106,3 +107,4 @@ def intercept() -> None:
     Parameter.set_data = _takes_whole(Parameter.set_data)
     make_overridable()
     keep_parts()
+    refuse_in_graphs()
