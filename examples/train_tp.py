@@ -9,7 +9,6 @@ All processes start from the same seed and read the same text, so their losses m
 with an error if they are not.
 """
 
-import math
 import os
 import time
 from collections.abc import Iterable
@@ -24,23 +23,14 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
-from hyper_parallel import (
-    ColwiseParallel,
-    CommDebugMode,
-    DTensor,
-    ParallelStyle,
-    PrepareModuleInput,
-    Replicate,
-    RowwiseParallel,
-    SequenceParallel,
-    Shard,
-    init_device_mesh,
-    parallelize_module,
-)
+from hyper_parallel import CommDebugMode, DTensor, init_device_mesh, parallelize_module
 from tiny_lm import report
+from tiny_lm.comparison import compare
 from tiny_lm.data import python_help
-from tiny_lm.launch import Job, JobFailedError, Say, rank_environments, run_jobs
-from tiny_lm.model import Config, LanguageModel
+from tiny_lm.launch import Job, Say, rank_environments
+from tiny_lm.model import LanguageModel
+from tiny_lm.recipe import learning_rate_factor, sequence_parallel_plan
+from tiny_lm.sizes import Config
 
 
 class Precision(StrEnum):
@@ -67,44 +57,6 @@ class Options:
     seq: int
     seed: int = 0
     learning_rate: float = 3e-3
-
-
-def sequence_parallel_plan() -> dict[str, ParallelStyle]:
-    """Returns the tensor-parallel plan of a Qwen3, with sequence parallelism.
-
-    Between the blocks the (B, S, H) activations are split along the sequence, dim 1. Attention and MLP gather
-    them at their entry. Their first projections are split by output features, in attention these are heads;
-    their last one by input features, so that it yields summands: one reduce-scatter adds them up and splits
-    the sum along the sequence again. Embedding, head and loss are split by vocabulary.
-    """
-    whole, by_sequence, by_vocabulary = Replicate(), Shard(1), Shard(-1)
-    heads_dim = 2  # of the (B, S, n, d) queries and keys in q_norm and k_norm
-    layer = {
-        "input_layernorm": SequenceParallel(),
-        "self_attn": PrepareModuleInput(
-            input_kwarg_layouts={"hidden_states": by_sequence},
-            desired_input_kwarg_layouts={"hidden_states": whole},
-        ),
-        "self_attn.q_proj": ColwiseParallel(),
-        "self_attn.k_proj": ColwiseParallel(),
-        "self_attn.v_proj": ColwiseParallel(),
-        "self_attn.q_norm": SequenceParallel(sequence_dim=heads_dim, use_local_output=True),
-        "self_attn.k_norm": SequenceParallel(sequence_dim=heads_dim, use_local_output=True),
-        "self_attn.o_proj": RowwiseParallel(output_layouts=by_sequence, use_local_output=False),
-        "post_attention_layernorm": SequenceParallel(),
-        "mlp": PrepareModuleInput(input_layouts=(by_sequence,), desired_input_layouts=(whole,)),
-        "mlp.gate_proj": ColwiseParallel(),
-        "mlp.up_proj": ColwiseParallel(),
-        "mlp.down_proj": RowwiseParallel(output_layouts=by_sequence, use_local_output=False),
-    }
-    embedding = RowwiseParallel(input_layouts=whole, output_layouts=by_sequence, use_local_output=False)
-    head = ColwiseParallel(input_layouts=by_sequence, output_layouts=by_vocabulary, use_local_output=False)
-    return {
-        "model.embed_tokens": embedding,
-        **{f"model.layers.*.{name}": style for name, style in layer.items()},
-        "model.norm": SequenceParallel(),
-        "lm_head": head,
-    }
 
 
 def train_rank(options: Options, say: Say) -> None:
@@ -137,23 +89,15 @@ def train(model: nn.Module, options: Options, say: Say) -> None:
     batches = python_help().batches(options.steps + 1, options.batch, options.seq, options.seed)
     started = time.perf_counter()
     for _ in range(options.steps):
-        loss = train_step(model, optimizer, *next(batches))
+        loss = train_step(model, optimizer, *map(torch.from_numpy, next(batches)))
         schedule.step()
         say(report.Step(loss, time.perf_counter() - started))
 
     with CommDebugMode() as comm:  # one more step, only to count what it sends
-        train_step(model, optimizer, *next(batches))
+        train_step(model, optimizer, *map(torch.from_numpy, next(batches)))
     parameters: Iterable[Any] = model.parameters()
     held = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
     say(report.Footprint(sum(p.numel() for p in held), sum(p.nbytes for p in held), dict(comm.counts)))
-
-
-def learning_rate_factor(step: int, steps: int) -> float:
-    """Rises over the first tenth of the steps, and falls along a cosine.
-
-    After a sudden start, training would amplify rounding differences some ten thousand times more.
-    """
-    return min(1.0, (step + 1) / max(1, steps // 10)) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> float:
@@ -178,18 +122,11 @@ def main(
 ) -> None:
     """Train a small language model under tensor parallelism, and beside it the same model on one device."""
     options = Options(steps, dtype, tied, batch, seq)
-    jobs = [Job("one device", partial(train_one_device, options))]
-    for rank, environment in enumerate(rank_environments(ranks)):
-        jobs.append(Job(f"rank {rank}", partial(train_rank, options), environment))
-    try:
-        single, *parallel = report.collect(run_jobs(jobs), [job.name for job in jobs], steps, batch * seq)
-    except JobFailedError as error:
-        raise SystemExit(str(error)) from None
-    equal = report.print_report(single, parallel, TOLERANCES[dtype])
-    report.plot(single, parallel, out)
-    print(f"Loss curves: {out}")
-    if not equal:
-        raise SystemExit("The losses under tensor parallelism are not those of one device.")
+    workers = [
+        Job(f"rank {rank}", partial(train_rank, options), environment)
+        for rank, environment in enumerate(rank_environments(ranks))
+    ]
+    compare(partial(train_one_device, options), workers, steps, batch * seq, TOLERANCES[dtype], out)
 
 
 if __name__ == "__main__":

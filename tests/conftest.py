@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.support.ms_ranks import MindSporeRankPool
     from tests.support.ranks import RankPool
 
 # Set by .ci/core-tests, which runs a core package's tests where only what it declares is installed.
@@ -32,7 +33,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts processes, and send all tests of one pool to one worker."""
     for item in items:
-        for fixture in ("ranks4", "ranks2"):
+        for fixture in ("ranks4", "ranks2", "ms_ranks4", "ms_ranks2"):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.ranks)
                 item.add_marker(pytest.mark.xdist_group(fixture))
@@ -58,4 +59,22 @@ def ranks4() -> Iterator[RankPool]:
     from tests.support.ranks import RankPool  # on a framework, which the environments of the core lack
 
     with RankPool(4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ms_ranks2() -> Iterator[MindSporeRankPool]:
+    """Two ranks on MindSpore, started once."""
+    from tests.support.ms_ranks import MindSporeRankPool  # as above
+
+    with MindSporeRankPool(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ms_ranks4() -> Iterator[MindSporeRankPool]:
+    """Four ranks on MindSpore, started once."""
+    from tests.support.ms_ranks import MindSporeRankPool  # as above
+
+    with MindSporeRankPool(4) as pool:
         yield pool

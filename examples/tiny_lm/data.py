@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pydoc_data.topics import topics
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -17,21 +20,21 @@ class Corpus:
         vocabulary_size: The alphabet's size, rounded up to a multiple of 8 so that ranks can split it evenly.
     """
 
-    tokens: Tensor
+    tokens: Tokens
     vocabulary_size: int
 
-    def batches(self, count: int, batch: int, seq: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, count: int, batch: int, seq: int, seed: int) -> Iterator[tuple[Tokens, Tokens]]:
         """Yields `count` random pairs of inputs and targets, (batch, seq) each, one character apart."""
-        generator = torch.Generator().manual_seed(seed)
-        windows = self.tokens.unfold(0, seq + 1, 1)
+        generator = np.random.default_rng(seed)
+        windows: Any = np.lib.stride_tricks.sliding_window_view(self.tokens, seq + 1)
         for _ in range(count):
-            chosen = windows[torch.randint(len(windows), (batch,), generator=generator)]
-            yield chosen[:, :-1], chosen[:, 1:]
+            chosen = windows[generator.integers(len(windows), size=batch)]
+            yield chosen[:, :-1].copy(), chosen[:, 1:].copy()
 
 
 def python_help() -> Corpus:
     """Returns all topics of Python's `help`, joined in sorted order."""
     text = "\n".join(topics[name] for name in sorted(topics))
     alphabet = {character: index for index, character in enumerate(sorted(set(text)))}
-    tokens = torch.tensor([alphabet[character] for character in text])
+    tokens = np.array([alphabet[character] for character in text])
     return Corpus(tokens, vocabulary_size=-(-len(alphabet) // 8) * 8)

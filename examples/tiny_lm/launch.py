@@ -24,11 +24,13 @@ class Job:
         name: What the process is called in messages and errors.
         function: Picklable; is given a function that sends a message to the process that started the job.
         environment: Variables to set before.
+        background: Whether it says nothing, and is ended when the others have ended.
     """
 
     name: str
     function: Callable[[Say], None]
     environment: Mapping[str, str] = field(default_factory=dict)
+    background: bool = False
 
 
 class JobFailedError(RuntimeError):
@@ -53,7 +55,12 @@ def run_jobs(jobs: Sequence[Job]) -> Iterator[tuple[str, Any]]:
     spawn = multiprocessing.get_context("spawn")
     reader, writer = spawn.Pipe(duplex=False)
     lock = spawn.Lock()
-    processes = {job.name: spawn.Process(target=_work, args=(job, writer, lock), daemon=True) for job in jobs}
+    processes = {
+        job.name: spawn.Process(
+            target=_work, args=(job, None if job.background else writer, lock), daemon=True
+        )
+        for job in jobs
+    }
     started = []
     try:
         for process in processes.values():
@@ -72,11 +79,13 @@ class _Failure:
     text: str
 
 
-def _work(job: Job, writer: Connection, lock: Lock) -> None:
+def _work(job: Job, writer: Connection | None, lock: Lock) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then kills this process
     os.environ.update(job.environment)
 
     def say(message: Any) -> None:
+        if writer is None:
+            return
         with lock:
             writer.send((job.name, message))
 

@@ -7,25 +7,11 @@ needs no more than what those models do anyway: attention takes as many heads as
 Shapes: B texts of S characters, V vocabulary, H hidden size, n heads of size d.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Config:
-    """Sizes of the model; 2 and 4 ranks can share its heads, features and vocabulary evenly."""
-
-    vocabulary_size: int
-    hidden_size: int = 128
-    intermediate_size: int = 256
-    num_layers: int = 2
-    num_heads: int = 8
-    num_kv_heads: int = 4
-    head_dim: int = 16
-    tied: bool = False
+from tiny_lm.sizes import Config
 
 
 class RMSNorm(nn.Module):

@@ -10,7 +10,9 @@ from tests.support.ranks import run_once
 
 def run_block() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (block,) = (
+        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "import torch" in block
+    )
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
 
 

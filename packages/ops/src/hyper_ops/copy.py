@@ -88,11 +88,15 @@ class Cast(DistributedOp):
         return bool(cache_values[-1])
 
 
+# Of PyTorch, of MindSpore (whose float32 is a Float), of Python.
+_DTYPE_CLASSES = frozenset(("dtype", "Int", "UInt", "Float", "BFloat", "Bool", "Complex", "type"))
+
+
 def _passes_sums(local: Any, target: Any) -> bool:
     """Whether a cast of `local` to what `target` names is linear; what is no dtype does not matter."""
     if hasattr(target, "_layout"):
         target = target.to_local().dtype
-    elif type(target).__name__ not in ("dtype", "DType", "Type", "type"):
+    elif type(target).__name__ not in _DTYPE_CLASSES:
         return True
     # Frameworks spell it torch.bfloat16, Float32, <class 'float'>.
     return target == local.dtype or ("float" in str(target).lower() and get_platform().is_floating(local))

@@ -1,4 +1,4 @@
-"""layer_norm and rms_norm.
+"""layer_norm and rms_norm; native_layer_norm returns the two statistics of each row too.
 
 Rule on one mesh axis, for the dims in front of the normalised ones::
 
@@ -18,7 +18,16 @@ from hyper_layout import Replicate, Shard
 
 @register_strategy("normalization")
 class Normalization(RowsOp):
-    """`layer_norm(input, normalized_shape, weight=None, bias=None, eps)`, `rms_norm` (which has no bias)."""
+    """`layer_norm(input, normalized_shape, weight=None, bias=None, eps)`, `rms_norm` (which has no bias).
+
+    Args:
+        op_name: The operation.
+        outputs: How many results it has; all have the dims of the input, some of size 1.
+    """
+
+    def __init__(self, op_name: str, outputs: int = 1) -> None:
+        super().__init__(op_name)
+        self._outputs = outputs
 
     shapes_follow = True
 
@@ -30,7 +39,7 @@ class Normalization(RowsOp):
         layouts = layouts_of(cache_values)
         leading = layouts[0].ndim - cache_values[-1]
         rest = (Replicate(),) * (len(layouts) - 1)
-        return [Row((Shard(d), *rest), (Shard(d),)) for d in range(leading)]
+        return [Row((Shard(d), *rest), (Shard(d),) * self._outputs) for d in range(leading)]
 
     def output_ndims(self, cache_values: Sequence[Any]) -> Sequence[int]:
-        return (cache_values[0].ndim,)
+        return (cache_values[0].ndim,) * self._outputs

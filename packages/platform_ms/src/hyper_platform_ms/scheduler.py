@@ -1,0 +1,33 @@
+"""MindSpore's scheduler as a process of its own: the ranks of a world meet there.
+
+Run as ``python -m hyper_platform_ms.scheduler`` with the launcher's variables set. It ends with the process
+that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+__all__ = ["main"]
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve until the world ends: the scheduler's whole life is inside of ``init``."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    import mindspore
+    from mindspore.communication import init
+
+    mindspore.set_device("CPU")
+    init()
+
+
+if __name__ == "__main__":
+    main()

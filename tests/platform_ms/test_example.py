@@ -1,0 +1,34 @@
+"""The example trains under tensor parallelism as on one device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.ranks
+@pytest.mark.timeout(300)
+def test_the_losses_are_those_of_one_device(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "examples/train_tp_mindspore.py",
+        "--steps",
+        "3",
+        "--batch",
+        "2",
+        "--seq",
+        "16",
+    ]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "curves.png")],
+        cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, "COLUMNS": "120"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": equal") == 2 and "reduce_scatter/step" in done.stdout
+    assert (tmp_path / "curves.png").exists()
