@@ -20,6 +20,9 @@ class MindSporeProcesses:
     # Importing MindSpore starts threads: a process that has done so must not be forked.
     preload: tuple[str, ...] = ()
 
+    def __init__(self) -> None:
+        self._scheduler: subprocess.Popen[bytes] | None = None
+
     def rendezvous(self, world_size: int) -> int:
         """Start the scheduler; returns its port."""
         with socket.socket() as probe:
@@ -57,10 +60,10 @@ class MindSporeProcesses:
         _pynative_executor.set_grad_flag(False)
 
     def leave(self) -> None:
-        """Nothing: the world ends with its processes."""
-
-    def __getstate__(self) -> dict[str, object]:
-        return {}
+        """End the scheduler, which would complain of the ranks that leave."""
+        if self._scheduler is not None:
+            self._scheduler.kill()
+            self._scheduler.wait()
 
 
 def _launcher_environment(size: int, port: int) -> dict[str, str]:
