@@ -51,7 +51,7 @@ def _joined(pieces: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
     shape[dim] *= len(group.ranks)
     if group.order is not None:
         pieces = pieces[torch.tensor(group.order, device=pieces.device)]
-    return pieces.movedim(0, dim).reshape(shape)
+    return pieces.movedim(0, dim).reshape(shape).contiguous()
 
 
 # What every backend sends; other dtypes travel as bytes.
