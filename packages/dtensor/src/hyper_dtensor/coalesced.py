@@ -90,12 +90,17 @@ def _reduce_as_one(
 ) -> None:
     ops = get_platform().ops
     shapes = [gradients[index].shape for index in indices]
-    flat = ops.cat([ops.reshape(gradients[index], (-1,)) for index in indices])
+    flat = ops.cat([_reshaped(gradients[index], (-1,)) for index in indices])
     for index in indices:
         gradients[index] = None
     flat = reduce(flat)
     start = 0
     for index, shape in zip(indices, shapes, strict=True):
         length = math.prod(shape)
-        gradients[index] = ops.reshape(ops.narrow(flat, 0, start, length), shape)
+        gradients[index] = _reshaped(ops.narrow(flat, 0, start, length), shape)
         start += length
+
+
+def _reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``x`` in ``shape``; most parameters that are whole have one dim, as the buffer does."""
+    return x if len(x.shape) == len(shape) == 1 else get_platform().ops.reshape(x, shape)

@@ -174,6 +174,8 @@ def cause() -> Cause:
 
 def _common(causes: Sequence[Cause]) -> Cause:
     """All of their modes, and the innermost module that they share."""
+    if not any([each.modes for each in causes]):
+        return Cause((), "")
     modes = dict.fromkeys(mode for each in causes for mode in each.modes)
     levels = zip(*(each.module.split(".") for each in causes), strict=False)
     shared = takewhile(lambda names: len(set(names)) == 1, levels)

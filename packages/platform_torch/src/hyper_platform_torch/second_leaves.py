@@ -203,7 +203,8 @@ def _has_hooks(local: Any) -> bool:
 def _accumulate(local: torch.Tensor, gradient: torch.Tensor) -> None:
     """Add to ``.grad`` as the engine does: strided like the tensor, and nothing of a buffer is kept."""
     if local.grad is None:
-        local.grad = torch.empty_like(local).copy_(gradient)
+        # A copy: the gradient may be a piece of a buffer.
+        local.grad = gradient.clone() if local.is_contiguous() else torch.empty_like(local).copy_(gradient)
     else:
         local.grad.add_(gradient)
 
