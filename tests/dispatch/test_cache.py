@@ -178,6 +178,22 @@ def test_static_types_are_told_apart_in_calls(dispatcher: OpDispatcher) -> None:
     assert counts(dispatcher, "by_hand") == (2, 6, 6)
 
 
+def test_zeros_and_sizes_have_plans_of_their_own(dispatcher: OpDispatcher) -> None:
+    class Size(NamedTuple):
+        rows: int
+        columns: int
+
+    register_op("along", Along, signature="input, dim, scale=1.0")
+    function = Recorder(lambda x, dim, scale=1.0: ops.neg(x))
+    call = caller(dispatcher, "along", function)
+    sent = [0.0, -0.0, 1.0, 0.0, -0.0, Size(1, 2), (1, 2), Size(1, 2), Size(2, 1)]
+    for scale in sent:
+        call(tensor([S0, R], 4), 0, scale)
+    assert [repr(args[2]) for args, _ in function.calls] == list(map(repr, sent))
+    assert len(dispatcher._tables["along"].plans) == 6
+    assert counts(dispatcher, "along") == (8, 1, 1)
+
+
 def test_lists_of_tensors_hit_the_cache(dispatcher: OpDispatcher) -> None:
     register_op("join", Join, signature="tensors, dim=0")
     call = caller(dispatcher, "join", ops.cat)

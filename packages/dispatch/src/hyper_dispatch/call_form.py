@@ -95,7 +95,7 @@ def form_of(platform: Platform, value: Any) -> Any:
     kind = type(value)
     if kind is float:
         return (kind, value) if _tells_apart(value) else NO_FORM
-    if kind is list or kind is tuple:
+    if kind is list or (issubclass(kind, tuple) and not hasattr(value, "__dict__")):
         found = tuple([form_of(platform, item) for item in value])
         return NO_FORM if NO_FORM in found else (kind, found)
     if kind is slice:

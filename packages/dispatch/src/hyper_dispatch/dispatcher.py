@@ -85,7 +85,7 @@ class OpDispatcher:
         # `visit` does to a tensor or an atom stands here once more: most arguments of most calls are one.
         grad = platform.grad_enabled()
         form: list[Any] = [func, grad]
-        numbers: list[float] = []
+        numbers: list[Any] = []
         operands: list[DTensor] = []
         locals_: list[Any] = []
         for value in args:
@@ -118,7 +118,9 @@ class OpDispatcher:
         key = tuple(form)
         plan = table.plans.get(key)
         if plan is None and numbers:
-            # Where the values of the numbers matter, they are a part of the key.
+            # Where the values of the numbers matter, they are a part of the key; 0.0 equals -0.0.
+            if 0.0 in numbers:
+                numbers = [number or repr(number) for number in numbers]
             plan = table.plans.get((*key, *numbers))
         if plan is not None:
             table.hits += 1

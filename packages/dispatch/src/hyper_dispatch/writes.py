@@ -65,10 +65,20 @@ def write_out(op_name: str, out: DTensor, result: DTensor) -> DTensor:
     """Copy a result into `out`.
 
     Raises:
-        LayoutError: If the shapes differ.
+        LayoutError: If the shapes differ, or the dtype of `out` is of a kind that loses what the result is.
     """
     wanted, got = tuple(result.shape), tuple(out.shape)
     if wanted != got:
         raise LayoutError(f"{op_name}: out= has shape {got}, the result {wanted}; use the out-of-place form")
+    if _kind(result) > _kind(out):
+        names = [get_platform().dtype_name(tensor._local) for tensor in (out, result)]
+        raise LayoutError(f"{op_name}: out= is {names[0]}, which cannot hold the result, {names[1]}")
     out._local[...] = result._local
     return out
+
+
+def _kind(tensor: DTensor) -> int:
+    """The place of its dtype in the order boolean, integer, floating, complex: each holds those before."""
+    platform = get_platform()
+    name = platform.dtype_name(tensor._local)
+    return 2 if platform.is_floating(tensor._local) else 3 if name.startswith("c") else int(name != "b")

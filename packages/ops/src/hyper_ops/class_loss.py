@@ -26,6 +26,7 @@ from hyper_layout import Layout, LayoutError, Partial, Replicate, Shard
 from hyper_ops.pieces import (
     axes_of_dims,
     check_indices,
+    check_inexact,
     cut,
     position,
     reduce_extreme,
@@ -56,6 +57,8 @@ class ClassLoss(RowsOp):
         bound = self.bind(args, kwargs)
         reduction = reduction_of(bound)
         operands = [bound[name] for name in ("input", "target", "weight")]
+        check_inexact(self.op_name, operands[0].to_local())
+        _check_shapes(self.op_name, tuple(operands[0].shape), tuple(operands[1].shape))
         options = {"ignore_index": bound["ignore_index"], "reduction": reduction}
         if self.logits:
             options["label_smoothing"] = bound["label_smoothing"]
@@ -101,6 +104,20 @@ class ClassLoss(RowsOp):
         if sides.target_cuts or (sides.reduction == "mean" and sides.batch_axes):
             return _over_part_of_batch(func, sides)
         return None
+
+
+def _check_shapes(op_name: str, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """Refuse targets of another batch, which the sums over a sharded class dim would broadcast or cut.
+
+    Raises:
+        ValueError: Names the shapes. Ranks that do not fit are refused by the rule.
+    """
+    batch = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    if target not in (shape, batch) and len(target) in (len(shape), len(batch)):
+        raise ValueError(
+            f"{op_name}: the target of an input of shape {shape} has the shape {batch} (class indices) or "
+            f"{shape} (probabilities), got {target}"
+        )
 
 
 class _Sides:

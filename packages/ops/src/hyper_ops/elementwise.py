@@ -24,6 +24,7 @@ from hyper_dtensor.copied import refuse_write
 from hyper_layout import DeviceMesh, Layout
 from hyper_ops.broadcasting import broadcast_letters, letters_of, shard_rows
 from hyper_ops.partial_algebra import ALGEBRAS, TENSOR, Facts, kind_of, numbers_once, rows_for
+from hyper_ops.pieces import number_once
 
 _UNGRADED = ("max", "min", "prod")
 
@@ -121,10 +122,12 @@ class Elementwise(RowsOp):
         if not numbers and not constant:
             return None
         algebra, inplace = self.algebra, self.inplace
+        writes = algebra in ("fill", "masked")  # the number takes the dtype of the tensor
 
         def impl(*args: Any, **kwargs: Any) -> Any:
             for parameter, axes in numbers.items():
-                args = _enter_number(args, parameter, mesh, axes)
+                number = number_once(args[parameter], args[0] if writes else None, mesh, axes)
+                args = (*args[:parameter], number, *args[parameter + 1 :])
             if constant:
                 return _with_constant(algebra, inplace, mesh, constant, *args, **kwargs)
             assert func is not None
@@ -146,16 +149,6 @@ def _partial_rows(algebra: str, facts: Sequence[Any]) -> list[tuple[Row, Row]]:
     if not facts:
         return []
     return rows_for(algebra, Facts(*facts))
-
-
-def _enter_number(
-    args: tuple[Any, ...], parameter: int, mesh: DeviceMesh, axes: Sequence[int]
-) -> tuple[Any, ...]:
-    """The arguments with a number as it is on coordinate 0 of all axes, and as zero elsewhere."""
-    if not any(mesh.get_local_rank(axis) for axis in axes):
-        return args
-    zero = type(args[parameter])(0)
-    return (*args[:parameter], zero, *args[parameter + 1 :])
 
 
 def _with_constant(

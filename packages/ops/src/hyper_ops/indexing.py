@@ -43,7 +43,7 @@ from hyper_ops.index_code import (
     tensor_dim,
 )
 from hyper_ops.moved_dims import REDUCE_OPS
-from hyper_ops.pieces import check_indices, position
+from hyper_ops.pieces import check_indices, number_once, position
 
 Values = Sequence[Any]
 Args = tuple[Any, ...]
@@ -304,7 +304,7 @@ class Setitem(RowsOp):
 
         def write_once(x: Tensor, items: tuple[Any, ...], value: Any) -> None:
             # Added over the ranks the summands are the number: it is written on one of them, 0 on the others.
-            write(x, items, value if position(layout.mesh, once) == 0 else 0)
+            write(x, items, number_once(value, x, layout.mesh, once))
 
         return write_once
 

@@ -18,7 +18,15 @@ from hyper_dispatch import INVARIANT, Row, RowsOp, register_strategy
 from hyper_dtensor import get_platform
 from hyper_layout import Layout, Shard
 from hyper_ops.dims import normal_dims
-from hyper_ops.pieces import axes_of_dims, gather_stack, squeeze_dims, sum_over, tied_extreme, widened
+from hyper_ops.pieces import (
+    axes_of_dims,
+    check_inexact,
+    gather_stack,
+    squeeze_dims,
+    sum_over,
+    tied_extreme,
+    widened,
+)
 
 Values = Sequence[Any]
 
@@ -33,7 +41,12 @@ class Norm(RowsOp):
     order_name: ClassVar[str]
 
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
-        dim = bound["dim"]
+        operand, dim, dtype = bound["input"].to_local(), bound["dim"], bound["dtype"]
+        check_inexact(self.op_name, operand)
+        if dtype is not None and operand.is_complex() != getattr(dtype, "is_complex", operand.is_complex()):
+            raise ValueError(
+                f"{self.op_name}: dtype {dtype} is no dtype for {get_platform().dtype_name(operand)} numbers"
+            )
         dims = tuple(dim) if isinstance(dim, list) else dim
         order = self.order(bound[self.order_name], dims, len(bound["input"].shape))
         return (order, None if dims == () else dims, bound["keepdim"], bound["dtype"])

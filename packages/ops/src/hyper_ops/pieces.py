@@ -16,8 +16,10 @@ from hyper_layout import DeviceMesh, Layout
 __all__ = [
     "axes_of_dims",
     "check_indices",
+    "check_inexact",
     "cut",
     "gather_stack",
+    "number_once",
     "position",
     "reduce_extreme",
     "squeeze_dims",
@@ -141,6 +143,31 @@ def widened(x: Tensor) -> Tensor:
     """`x` in a precision in which sums over ranks and dims are computed: 16 bits become 32."""
     platform = get_platform()
     return x.float() if platform.is_floating(x) and platform.itemsize(x) < 4 else x
+
+
+def number_once(number: Any, target: Tensor | None, mesh: DeviceMesh, axes: Sequence[int]) -> Any:
+    """`number` where this rank has coordinate 0 on all axes, else a zero of its type.
+
+    If it is written into a `target` whose dtype cannot hold it, that raises on every rank alike.
+    """
+    if position(mesh, axes) == 0:
+        return number
+    platform = get_platform()
+    if target is not None and not platform.is_floating(target):
+        platform.ops.full((), number, dtype=target.dtype, device=target.device)
+    return type(number)(0)
+
+
+def check_inexact(op_name: str, x: Tensor) -> None:
+    """Refuse integers and booleans where the frameworks do: an implementation of ours would round its result.
+
+    Raises:
+        ValueError: Names the dtype.
+    """
+    platform = get_platform()
+    name = platform.dtype_name(x)
+    if not (platform.is_floating(x) or name.startswith("c")):
+        raise ValueError(f"{op_name} takes floating or complex numbers, got {name}: cast the input before")
 
 
 def check_indices(bad: Tensor, mesh: DeviceMesh, axes: Sequence[int], message: str) -> None:

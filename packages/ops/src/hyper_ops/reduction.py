@@ -27,6 +27,7 @@ from hyper_layout import DeviceMesh, Layout, LayoutError, Partial, Shard
 from hyper_ops.dims import normal_dims
 from hyper_ops.pieces import (
     axes_of_dims,
+    check_inexact,
     gather_stack,
     position,
     squeeze_dims,
@@ -397,7 +398,8 @@ class LogSumExp(Reduction):
 
         def of_ranks(x: Any, *args: Any, **kwargs: Any) -> Any:
             own = func(widened(x), *args, **kwargs)
-            return func(gather_stack(own, mesh, axes), 0).to(x.dtype)
+            whole = func(gather_stack(own, mesh, axes), 0)
+            return whole.to(x.dtype) if get_platform().is_floating(x) else whole
 
         return of_ranks
 
@@ -429,6 +431,7 @@ class VarStd(Reduction):
         dim = tuple(dim) if isinstance(dim, list) else dim
         options = {"dim": dim, "correction": correction, "keepdim": bound["keepdim"]}
         operand = bound["input"]
+        check_inexact(self.op_name, operand.to_local())
         return (operand.to_local(),), options, [operand._layout, dim, bound["keepdim"]]
 
     def reduced(self, values: Values) -> Token:
@@ -442,7 +445,7 @@ class VarStd(Reduction):
         def about_global_mean(x: Any, *, correction: float, **_: Any) -> Any:
             spread = _root_of_squares if root else _sum_of_squares
             count = prod(x.shape[dim] * layout.shard_counts[dim] for dim in dims)
-            freedom = max(count - correction, 0)
+            freedom = max(0, count - correction)  # 0 for NaN, as PyTorch has it
             centred = _centred(widened(x), dims, count, layout.mesh, axes)
             whole = spread(centred, dims, layout.mesh, axes)
             # Division by a tensor: by zero it gives inf or NaN, as the local operation does.

@@ -18,7 +18,7 @@ from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import vary
 from hyper_layout import Shard
 from hyper_ops.dims import normal_dim
-from hyper_ops.pieces import reduce_extreme, sum_over, widened
+from hyper_ops.pieces import check_inexact, reduce_extreme, sum_over, widened
 
 
 @register_strategy("softmax")
@@ -37,6 +37,8 @@ class Softmax(RowsOp):
         self.log = log
 
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
+        if bound["dtype"] is None:
+            check_inexact(self.op_name, bound["input"].to_local())
         return (bound["dim"], bound["dtype"])
 
     def rows(self, cache_values: Sequence[Any]) -> Sequence[Row]:
