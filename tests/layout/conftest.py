@@ -10,7 +10,7 @@ from hyper_layout import mesh
 
 
 @pytest.fixture(autouse=True)
-def no_platform() -> Iterator[None]:
+def without_a_platform() -> Iterator[None]:
     before = mesh._rank_source
     mesh.set_rank_source(lambda: 0)
     yield
