@@ -61,7 +61,7 @@ class MindSporeProcesses:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         environment = {**os.environ, **_launcher_environment(world_size, port), "MS_ROLE": "MS_SCHED"}
-        command = [sys.executable, "-m", "hyper_platform_ms.scheduler"]
+        command = [sys.executable, "-m", "hyper_platform_ms.scheduler", str(os.getpid())]
         self._scheduler = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         return port
 
