@@ -195,6 +195,33 @@ def casts() -> None:
     refused(LayoutError, "floating dtypes only", lambda: p.astype(mindspore.int32))
 
 
+def without_data() -> None:
+    import mindspore
+    from mindspore.common.initializer import initializer
+
+    from hyper_dtensor import distribute_tensor
+    from hyper_layout import Shard
+
+    mesh = mesh_of_all()
+    waiting = initializer("ones", (4, 2), mindspore.float32)
+    refused(RuntimeError, "init_data", lambda: distribute_tensor(waiting, mesh, [Shard(0)]))
+    made = distribute_tensor(waiting.init_data(), mesh, [Shard(0)])
+    close(made, mindspore.ops.ones((4, 2), mindspore.float32))
+
+
+def bfloat16_copies() -> None:
+    import mindspore
+
+    from hyper_layout import Replicate, Shard
+
+    mesh = mesh_of_all(1, 2)
+    x = distributed(tensor(4, 2).astype(mindspore.bfloat16), mesh, Replicate(), Shard(0))
+    expected = tensor(4, 2).astype(mindspore.bfloat16).astype(mindspore.float32)
+    for made in (x.clone(), copy.deepcopy(x), x.redistribute(placements=[Shard(0), Shard(1)])):
+        assert made.dtype == mindspore.bfloat16
+        close(made.full_tensor().astype(mindspore.float32), expected)
+
+
 def test_whole_shape_and_value_or_refused(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(shapes_and_values)
 
@@ -221,3 +248,11 @@ def test_copies_and_pickles_are_distributed(ms_ranks2: MindSporeRankPool) -> Non
 
 def test_casts(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(casts)
+
+
+def test_a_tensor_that_waits_for_its_initialiser_is_refused(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(without_data)
+
+
+def test_copies_of_bfloat16(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(bfloat16_copies)

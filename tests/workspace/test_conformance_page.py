@@ -7,7 +7,7 @@ from pathlib import Path
 from hyper_conformance import find_harness
 from hyper_conformance.report import page
 
-PLATFORMS = ["torch", "tests.support.simulated.harness:SimulatedHarness"]
+PLATFORMS = ["torch", "mindspore", "tests.support.simulated.harness:SimulatedHarness"]
 
 
 def test_the_page_is_not_stale() -> None:

@@ -119,7 +119,15 @@ class MindSporeAutograd:
         return computation()
 
     def detach(self, x: Tensor) -> Tensor:
-        """An alias of ``x`` without history."""
+        """An alias of ``x`` without history.
+
+        Raises:
+            RuntimeError: For a tensor that waits for its initialiser, whose alias would be zeros.
+        """
+        if x.has_init:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(x.shape)} waits for its initialiser: use what init_data() returns"
+            )
         return ops.stop_gradient(x)
 
     def backward(self, x: Tensor, gradient: Tensor, **options: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import Tensor, mint, ops
 
 from hyper_platform_ms import all_reduce_only
+from hyper_platform_ms.local_basics import clone
 from hyper_platform_ms.processes import MindSporeGroup
 
 __all__ = ["MindSporeCollectives"]
@@ -28,7 +29,7 @@ _REDUCE: Final[dict[str, Callable[[Any], Any]]] = {
 def _chunks(x: Tensor, count: int, dim: int) -> list[Tensor]:
     """Equal pieces along a dim, contiguous."""
     size = x.shape[dim] // count
-    return [ops.deepcopy(mint.narrow(x, dim, index * size, size)) for index in range(count)]
+    return [clone(mint.narrow(x, dim, index * size, size)) for index in range(count)]
 
 
 class _Composed:
@@ -119,7 +120,7 @@ def _fresh(x: Tensor, *arguments: Any, run: Callable[..., Tensor], group: MindSp
     """The collective without gradient; a copy of a group of one, where nothing is sent."""
     with mindspore._no_grad():
         if len(group.ranks) == 1:
-            return ops.deepcopy(x)
+            return clone(x)
         return run(x, *arguments, group)
 
 

@@ -10,9 +10,6 @@ from mindspore import Tensor, mint, ops
 
 __all__ = ["as_dims", "cat", "clone", "full", "masked_fill", "unsqueeze", "vector_norm", "where"]
 
-clone = ops.deepcopy
-"""A copy of the values, with the gradient."""
-
 
 def as_dims(x: Tensor, dim: Any) -> tuple[int, ...]:
     """One dim, several, or None or () for all, as a tuple counted from the front."""
@@ -21,6 +18,14 @@ def as_dims(x: Tensor, dim: Any) -> tuple[int, ...]:
         return tuple(range(ndim))
     several = dim if isinstance(dim, (tuple, list)) else (dim,)
     return tuple(each % ndim for each in several) if ndim else ()
+
+
+def clone(x: Tensor) -> Tensor:
+    """A copy of the values, with the gradient."""
+    if x.dtype == mindspore.bfloat16:
+        # The CPU has no copy of it; it is the upper half of float32, so that nothing is rounded.
+        return x.astype(mindspore.float32).astype(mindspore.bfloat16)
+    return ops.deepcopy(x)
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
@@ -69,8 +74,10 @@ def vector_norm(
         return mint.sum(mint.ne(x, 0).astype(x.dtype), dims, keepdim)
     if ord == 1:
         return mint.sum(size, dims, keepdim)
-    total = mint.sum(mint.square(x) if ord == 2 else mint.pow(size, ord), dims, keepdim)
+    # Tensors, because MindSpore rounds numbers to float32.
+    power, inverse = full((), ord, dtype=x.dtype), full((), 1 / ord, dtype=x.dtype)
+    total = mint.sum(mint.square(x) if ord == 2 else mint.pow(size, power), dims, keepdim)
     is_zero = mint.eq(total, 0)
     safe = where(is_zero, 1.0, total)
-    root = mint.sqrt(safe) if ord == 2 else mint.pow(safe, 1 / ord)
+    root = mint.sqrt(safe) if ord == 2 else mint.pow(safe, inverse)
     return where(is_zero, 0.0, root)

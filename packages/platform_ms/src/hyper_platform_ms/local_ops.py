@@ -397,9 +397,10 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 # -- creation, products ----------------------------------------------------------------------------------
-def arange(stop: int, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """0, 1, ... up to ``stop``."""
-    return ops.arange(stop, dtype=mindspore.int64 if dtype is None else dtype)
+def arange(start: int, end: int | None = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """``start``, ``start + 1``, ... up to ``end``; from 0 where one number is given."""
+    bounds = (start,) if end is None else (start, end)
+    return ops.arange(*bounds, dtype=mindspore.int64 if dtype is None else dtype)
 
 
 def as_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:

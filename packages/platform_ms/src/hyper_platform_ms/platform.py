@@ -73,8 +73,8 @@ class MindSporePlatform(
         return int(x.itemsize)
 
     def is_meta(self, x: Tensor) -> bool:
-        """Whether ``x`` waits for its initialiser."""
-        return bool(x.has_init)
+        """False: MindSpore has no tensors without data; those that wait for an initialiser are refused."""
+        return False
 
     def shares_memory(self, x: Tensor, y: Tensor) -> bool:
         """Whether both are views of one storage."""

@@ -1,12 +1,13 @@
 """MindSpore's scheduler as a process of its own: the ranks of a world meet there.
 
-Run as ``python -m hyper_platform_ms.scheduler`` with the launcher's variables set. It ends with the process
-that started it.
+Run as ``python -m hyper_platform_ms.scheduler PID`` with the launcher's variables set. It ends with the
+process that started it, whose id is given: that may end before this one has imported MindSpore.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -21,7 +22,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     """Serve until the world ends: the scheduler's whole life is inside of ``init``."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     import mindspore
     from mindspore.communication import init
 

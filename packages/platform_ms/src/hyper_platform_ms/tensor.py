@@ -19,6 +19,7 @@ from hyper_dtensor.gradients import gradient_spec, plain_views
 from hyper_layout import Layout, LayoutError
 from hyper_platform_ms.autograd import computation, grad_enabled
 from hyper_platform_ms.composed import COMPOSED, LEGACY
+from hyper_platform_ms.local_basics import clone
 from hyper_platform_ms.local_ops import LOCAL_OPS
 from hyper_platform_ms.local_writes import check_writable, raise_version
 from hyper_platform_ms.names import describe
@@ -43,7 +44,7 @@ class MindSporeDTensor(DTensor, Tensor):
         """Wrap ``local`` (made by the platform; ``Parameter(d)`` calls this with a DTensor alone)."""
         held = local
         if spec is None:  # a parameter is to be made, whose local part is a view of itself
-            spec, shape, local, held = local._spec, local._shape, ops.deepcopy(local._local), None
+            spec, shape, local, held = local._spec, local._shape, clone(local._local), None
         self: MindSporeDTensor = _make_subclass(cls, local)
         self.__dict__["_spec"] = spec
         self.__dict__["_global"] = tuple(shape)  # type: ignore[arg-type]
@@ -276,7 +277,7 @@ class MindSporeDTensor(DTensor, Tensor):
                 f"the data of {self!r} is the whole tensor or this rank's part of shape {self._local_shape}, "
                 f"got shape {given}"
             )
-        Tensor.assign_value(self, data.astype(self.dtype) if data.dtype != self.dtype else ops.deepcopy(data))
+        Tensor.assign_value(self, data.astype(self.dtype) if data.dtype != self.dtype else clone(data))
         return self
 
     assign_value = set_data
@@ -292,10 +293,10 @@ class MindSporeDTensor(DTensor, Tensor):
     def clone(self, init: Any = "same") -> Any:
         """A copy; of a parameter a plain one of this rank's part, as optimizers make for their states."""
         if isinstance(self, Parameter):
-            local = Parameter(ops.deepcopy(ops.stop_gradient(self._local)), name=self.name)
+            local = Parameter(clone(ops.stop_gradient(self._local)), name=self.name)
             local.requires_grad = self.requires_grad
             return local.clone(init)
-        return dispatcher.dispatch("clone", ops.deepcopy, (self,), {})
+        return dispatcher.dispatch("clone", clone, (self,), {})
 
     copy = clone
 
@@ -320,7 +321,7 @@ class MindSporeDTensor(DTensor, Tensor):
         )
 
     def _parts(self) -> tuple[Any, ...]:
-        local = ops.deepcopy(ops.stop_gradient(self._local))
+        local = clone(ops.stop_gradient(self._local))
         name = self.name if isinstance(self, Parameter) else None
         return local, self._spec.layout, self._spec.varying, self._shape, name, self.requires_grad
 
@@ -378,7 +379,7 @@ def _parameter_class() -> type:
 
 def become_distributed(parameter: Any, value: DTensor) -> None:
     """Turn a plain parameter into a DTensor, in place: it stays the same object with the same name."""
-    local = ops.deepcopy(ops.stop_gradient(value._local))
+    local = clone(ops.stop_gradient(value._local))
     Tensor.assign_value(parameter, local)
     parameter.__class__ = _parameter_class()
     parameter.__dict__.update(_spec=value._spec, _global=value._shape, _held=None, _views=None, _origin=None)

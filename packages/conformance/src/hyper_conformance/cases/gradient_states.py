@@ -55,12 +55,14 @@ def from_local(here: Here) -> None:
     """A local tensor enters as invariant, or, with ``grad_placements=[Partial()]``, as varying."""
     mesh, f = here.line(), here.platform.ops
     value, weight = here.values(4, 8), here.values(4, 8, seed=1)
-    w, share = here.tensor(weight), here.share()
+    share = here.share()
+    # Not multiplied by a number in the loss: some frameworks round numbers to float32.
+    mine = here.tensor(weight * share)
 
     def invariant(x: Any) -> Any:
         t = DTensor.from_local(x * 2.0, mesh, [R])
         here.equal(t._spec.varying, 0)
-        return f.sum(t.to_local(grad_placements=[P]) * w * share)
+        return f.sum(t.to_local(grad_placements=[P]) * mine)
 
     _, (gradient,) = here.harness.gradients(invariant, here.tensor(value))
     here.close(gradient, 2 * weight)
@@ -68,7 +70,7 @@ def from_local(here: Here) -> None:
     def varying(x: Any) -> Any:
         t = DTensor.from_local(x * 2.0, mesh, [R], grad_placements=[P])
         here.equal(t._spec.varying, 1)
-        return f.sum(t.to_local(grad_placements=[P]) * w * share)
+        return f.sum(t.to_local(grad_placements=[P]) * mine)
 
     with CommDebugMode() as comm:
         _, (gradient,) = here.harness.gradients(varying, here.tensor(value))
