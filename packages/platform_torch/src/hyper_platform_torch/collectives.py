@@ -44,14 +44,20 @@ def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
     return pieces.contiguous()
 
 
-def _joined(pieces: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
-    """Pieces in the first dim, by ascending rank as backends order them, joined along ``dim``."""
-    shape = list(pieces.shape[1:])
-    dim %= len(shape)
-    shape[dim] *= len(group.ranks)
+def _joined(buffer: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
+    """Pieces one after the other, by ascending rank as backends order them, joined along ``dim``."""
+    dim %= buffer.ndim
+    if dim == 0 and group.order is None:
+        return buffer
+    size = len(group.ranks)
+    pieces = buffer.view(size, buffer.shape[0] // size, *buffer.shape[1:])
     if group.order is not None:
         pieces = pieces[torch.tensor(group.order, device=pieces.device)]
-    return pieces.movedim(0, dim).reshape(shape).contiguous()
+    shape = list(pieces.shape[1:])
+    shape[dim] *= size
+    joined = pieces.movedim(0, dim).reshape(shape)
+    # What an autograd function returns is not written in place if it is a view.
+    return joined.clone(memory_format=torch.contiguous_format) if joined._is_view() else joined
 
 
 # What every backend sends; other dtypes travel as bytes.
@@ -117,10 +123,9 @@ class TorchCollectives:
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
         x = x.contiguous()
-        size = len(group.ranks)
-        out = x.new_empty((size * x.shape[0], *x.shape[1:]))
+        out = x.new_empty((len(group.ranks) * x.shape[0], *x.shape[1:]))
         dist.all_gather_single(out, x, group=group.handle)
-        return _joined(out.view(size, *x.shape), dim, group)
+        return _joined(out, dim, group)
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
@@ -141,6 +146,7 @@ class TorchCollectives:
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
         sent = _packed(x, split_dim, group)
+        sent = sent.flatten(0, 1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=group.handle)
         return _joined(received, concat_dim, group)
