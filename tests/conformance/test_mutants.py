@@ -247,7 +247,11 @@ MUTANTS: dict[str, tuple[str, Method, str]] = {
     "a gradient is tracked where none is": ("tracks_gradient", lambda self, x: x.requires_grad, "autograd"),
     "no gradient is ever tracked": ("tracks_gradient", lambda self, x: False, "autograd"),
     "gradients are always on": ("grad_enabled", lambda self: True, "autograd"),
-    "a deferred gradient is never reduced": ("deferred_view", lambda self, t, axes: t._local, "gradient_states"),
+    "a deferred gradient is never reduced": (
+        "deferred_view",
+        lambda self, t, axes: t._local,
+        "gradient_states",
+    ),
     "writes are not counted": ("version", lambda self, x: 0, "autograd gradient_states"),
     "every look is a new scope": ("gradient_scope", lambda self, x: next(NUMBERS), "autograd"),
     "detached tensors keep their history": ("detach", lambda self, x: x, "autograd"),
