@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd import forward_ad
+from torch.distributed.distributed_c10d import AllgatherOptions, AllreduceOptions, ReduceScatterOptions
 
 from hyper_platform_torch.autograd import check_no_tangent
 from hyper_platform_torch.ordered_integers import from_integers, to_integers
@@ -22,26 +24,62 @@ _REDUCE = {
 }
 
 
+def _waited(options: Any) -> Any:
+    """``options`` of a collective whose result may be used at once."""
+    options.asyncOp = False
+    return options
+
+
+def _summing(options: Any) -> Any:
+    options.reduceOp = dist.ReduceOp.SUM
+    return _waited(options)
+
+
+# The three collectives of tensor parallelism are asked of the group itself: the functions of
+# torch.distributed look for what cannot be here (another group, an operand that is no tensor) for longer than
+# the call takes that they come to.
+_GATHER = _waited(AllgatherOptions())
+_SUM = _summing(AllreduceOptions())
+_SUM_AND_SCATTER = _summing(ReduceScatterOptions())
+
+
+def _wait(work: Any) -> None:
+    """Wait where the group has not done so itself; then it returns no work."""
+    if work is not None:
+        work.wait()
+
+
 def _bare(x: torch.Tensor) -> torch.Tensor:
     """The numbers of ``x`` as they are sent: without history, and none only marked as conjugate or negative.
 
     Raises:
         RuntimeError: If ``x`` has a forward-mode tangent.
     """
-    check_no_tangent(x)
-    x = x.detach()
+    if forward_ad._current_level >= 0:
+        check_no_tangent(x)
+    if x.requires_grad:
+        x = x.detach()
     return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
 
+def _is_outermost(dim: int, shape: torch.Size, group: TorchGroup) -> bool:
+    """Whether pieces along ``dim``, in the order of the group's ranks, lie one after the other in memory."""
+    return group.order is None and (dim == 0 or shape[:dim].numel() == 1)
+
+
 def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
-    """The pieces of ``x`` along ``dim`` in a new first dim, by ascending rank as backends want them."""
-    shape, size = list(x.shape), len(group.ranks)
+    """The pieces of ``x`` along ``dim`` one after the other, by ascending rank as backends want them."""
+    size = len(group.ranks)
     dim %= x.ndim
-    shape[dim : dim + 1] = size, shape[dim] // size
-    pieces = x.view(shape).movedim(dim, 0)
+    shape = list(x.shape)
+    shape[dim] //= size
+    if _is_outermost(dim, x.shape, group):
+        x = x.contiguous()
+        return x if dim == 0 else x.view(size * shape[0], *shape[1:])
+    pieces = x.view(*shape[:dim], size, *shape[dim:]).movedim(dim, 0)
     if group.order is not None:
         pieces = pieces[torch.tensor(group.order, device=x.device).argsort()]
-    return pieces.contiguous()
+    return pieces.flatten(0, 1).contiguous()
 
 
 def _joined(buffer: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
@@ -53,9 +91,7 @@ def _joined(buffer: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
     pieces = buffer.view(size, buffer.shape[0] // size, *buffer.shape[1:])
     if group.order is not None:
         pieces = pieces[torch.tensor(group.order, device=pieces.device)]
-    shape = list(pieces.shape[1:])
-    shape[dim] *= size
-    joined = pieces.movedim(0, dim).reshape(shape)
+    joined = pieces.movedim(0, dim).flatten(dim, dim + 1)
     # What an autograd function returns is not written in place if it is a view.
     return joined.clone(memory_format=torch.contiguous_format) if joined._is_view() else joined
 
@@ -114,7 +150,10 @@ class TorchCollectives:
             if other is not None:
                 return _reduced(self.all_reduce(other, op, group), x.dtype, op)
         out = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(out, _REDUCE[op], group=group.handle)
+        if op == "sum":
+            _wait(group.handle.allreduce([out], _SUM))
+        else:
+            dist.all_reduce(out, _REDUCE[op], group=group.handle)
         return out
 
     def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
@@ -123,21 +162,34 @@ class TorchCollectives:
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
         x = x.contiguous()
-        out = x.new_empty((len(group.ranks) * x.shape[0], *x.shape[1:]))
-        dist.all_gather_single(out, x, group=group.handle)
-        return _joined(out, dim, group)
+        shape, size = x.shape, len(group.ranks)
+        dim %= len(shape)
+        by_rank = (size * shape[0], *shape[1:])
+        if dim and _is_outermost(dim, shape, group):
+            out = x.new_empty((*shape[:dim], size * shape[dim], *shape[dim + 1 :]))
+            _wait(group.handle.all_gather_single(out.view(by_rank), x, _GATHER))
+            return out
+        buffer = x.new_empty(by_rank)
+        _wait(group.handle.all_gather_single(buffer, x, _GATHER))
+        return _joined(buffer, dim, group)
 
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
         x = _bare(x)
-        if _loses_nan(x, op):
-            return from_integers(self.reduce_scatter(to_integers(x, op), dim, op, group), x.dtype)
-        other = _reducible(x, op)
-        if other is not None:
-            return _reduced(self.reduce_scatter(other, dim, op, group), x.dtype, op)
+        if op != "sum" or x.dtype not in _SUMMED:
+            if _loses_nan(x, op):
+                return from_integers(self.reduce_scatter(to_integers(x, op), dim, op, group), x.dtype)
+            other = _reducible(x, op)
+            if other is not None:
+                return _reduced(self.reduce_scatter(other, dim, op, group), x.dtype, op)
         sent = _packed(x, dim, group)
-        out = sent.new_empty(sent.shape[1:])
-        dist.reduce_scatter_single(out, sent.flatten(0, 1), _REDUCE[op], group=group.handle)
+        shape = list(x.shape)
+        shape[dim] //= len(group.ranks)
+        out = sent.new_empty(shape)
+        if op == "sum":
+            _wait(group.handle.reduce_scatter_single(out, sent, _SUM_AND_SCATTER))
+        else:
+            dist.reduce_scatter_single(out, sent, _REDUCE[op], group=group.handle)
         return out
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
@@ -146,7 +198,6 @@ class TorchCollectives:
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
         sent = _packed(x, split_dim, group)
-        sent = sent.flatten(0, 1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=group.handle)
         return _joined(received, concat_dim, group)
@@ -165,7 +216,7 @@ class TorchCollectives:
         x = _bare(x)
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.scatter(sent, dim, source, group))
-        pieces = list(_packed(x, dim, group))
+        pieces = list(_packed(x, dim, group).chunk(len(group.ranks)))
         out = torch.empty_like(pieces[0])
         is_source = dist.get_rank() == group.ranks[source]
         dist.scatter(out, pieces if is_source else None, group.ranks[source], group=group.handle)
