@@ -31,11 +31,13 @@ def visit(
     numbers: list[float],
     operands: list[DTensor],
     locals_: list[Any],
+    needs: bool,
 ) -> None:
     """Add an argument to the form of a call, and its distributed tensors to the operands.
 
-    Distributed tensors count by spec, meta and need of a gradient. Floats are put aside into ``numbers``:
-    only some operations depend on their values. One level of lists is looked into.
+    Distributed tensors count by meta and need of a gradient. Floats are put aside into ``numbers``: only some
+    operations depend on their values. One level of lists is looked into; whether the items of a list of
+    distributed tensors need gradients counts only if ``needs`` says so.
     """
     kind = type(value)
     if kind is list or kind is tuple:
@@ -44,9 +46,9 @@ def visit(
         kinds = set(map(type, value))
         if kinds and OPERANDS.issuperset(kinds):
             locals_of = [item._local for item in value]
-            form.append(tuple([item._spec for item in value]))
             form.append(tuple([item._meta or meta_of(item) for item in value]))
-            form.append(tuple([local.requires_grad for local in locals_of]))
+            if needs:
+                form.append(tuple([local.requires_grad for local in locals_of]))
             operands += value
             locals_ += locals_of
         elif ATOMS.issuperset(kinds):
@@ -73,7 +75,7 @@ def _visit_item(
     kind = type(item)
     if kind in OPERANDS:
         local = item._local
-        form += (item._spec, item._meta or meta_of(item), local.requires_grad)
+        form += (item._meta or meta_of(item), local.requires_grad)
         operands.append(item)
         locals_.append(local)
     elif kind in ATOMS:

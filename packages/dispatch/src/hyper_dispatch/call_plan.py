@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hyper_dispatch.call_form import holds_values_only
 from hyper_dispatch.record import Record
-from hyper_dtensor import DTensor, Platform, Spec
+from hyper_dtensor import DTensor, Platform
 from hyper_dtensor.meta import TensorMeta
 
 Args = Sequence[Any]
@@ -48,7 +48,7 @@ class CallPlan:
             among the keyword arguments.
         entrances: The operands that do not enter as their bare local, in calls of this form.
         result: What the last call has in common with the next ones, if its output was one tensor that was
-            simply wrapped: `(local shape, dtype, spec, meta)`; else None.
+            simply wrapped: `(local shape, dtype, meta)`; else None.
         shapes: Global shape of each output where it is known, by the rule or from a call before.
         grad: Whether gradients are on and an operand needs one.
         checks: Whether gradients are on and an operand is untracked.
@@ -125,7 +125,7 @@ class CallPlan:
             and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
         )
         self.shapes = record.shapes
-        self.result: tuple[Any, Any, Spec, TensorMeta] | None = None
+        self.result: tuple[Any, Any, TensorMeta] | None = None
         self.grad = grad_enabled and any(needs)
         self.checks = grad_enabled and any(operand._untracked for operand in operands)
         self.untracked = not grad_enabled and any(needs)

@@ -84,6 +84,7 @@ class OpDispatcher:
         # The operands in order, and the form of the call: all of it but the values of the operands. What
         # `visit` does to a tensor or an atom stands here once more: most arguments of most calls are one.
         grad = platform.grad_enabled()
+        needs = grad or not op.inplace  # what is written without gradients starts no history
         form: list[Any] = [func, grad]
         numbers: list[Any] = []
         operands: list[DTensor] = []
@@ -92,7 +93,6 @@ class OpDispatcher:
             kind = type(value)
             if kind in OPERANDS:
                 local = value._local
-                form.append(value._spec)
                 form.append(value._meta or meta_of(value))
                 form.append(local.requires_grad)
                 operands.append(value)
@@ -101,7 +101,7 @@ class OpDispatcher:
                 form.append(kind)
                 form.append(value)
             else:
-                visit(platform, value, form, numbers, operands, locals_)
+                visit(platform, value, form, numbers, operands, locals_, needs)
         if kwargs:
             if "out" in kwargs:
                 rest = {name: value for name, value in kwargs.items() if name != "out"}
@@ -112,7 +112,7 @@ class OpDispatcher:
                     form += (name, kind, value)
                 else:
                     form.append(name)
-                    visit(platform, value, form, numbers, operands, locals_)
+                    visit(platform, value, form, numbers, operands, locals_, needs)
 
         # The plan of this form of call, or the three stages.
         key = tuple(form)
@@ -163,9 +163,9 @@ class OpDispatcher:
             local_args, local_kwargs = plan.fill(locals_, args, kwargs)
             output = plan.impl(*local_args, **local_kwargs)
         if plan.result is not None:
-            shape, dtype, spec, meta = plan.result
+            shape, dtype, meta = plan.result
             if output.dtype == dtype and (shape is None or output.shape == shape):
-                result = platform.wrap(output, spec, meta.shape)
+                result = platform.wrap(output, meta.spec, meta.shape)
                 result._meta = meta
                 if meta.untracked:
                     result._untracked = True
@@ -288,7 +288,7 @@ def _wrap(platform: Platform, plan: CallPlan, output: Any) -> Any:
                 untrack(item)
     if plan.is_simple and record.wrap_output is None and isinstance(result, DTensor) and result is not output:
         shape = None if plan.record.shapes_follow else output.shape
-        plan.result = (shape, output.dtype, result._spec, meta_of(result))
+        plan.result = (shape, output.dtype, meta_of(result))
     return result
 
 

@@ -41,7 +41,8 @@ class DistributedOp:
     _allow_partial_inputs: bool = False
     preprocess_is_pure: bool = False
     """Whether `preprocess` depends on the arguments alone (of operands on layout, gradient state, shape,
-    dtype and need of a gradient) and on whether gradients are on: calls of one form then run without it."""
+    dtype and need of a gradient; of lists that are written in place with gradients off not the need) and on
+    whether gradients are on: calls of one form then run without it."""
 
     shapes_follow: bool = False
     """Whether the local shape of an only output follows from the local shapes of the operands and the static

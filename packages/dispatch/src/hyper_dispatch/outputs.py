@@ -53,4 +53,4 @@ def set_specs(result: Any, specs: Sequence[Spec | None]) -> None:
     items = result if isinstance(result, (list, tuple)) else (result,)
     for item, spec in zip(items, specs, strict=False):
         if isinstance(item, DTensor) and spec is not None and item._spec.layout is spec.layout:
-            item._spec = spec
+            item._spec, item._meta = spec, None

@@ -26,7 +26,7 @@ _WHEN = "x[i] of a split dim is one, and a view that has another gradient state"
 def mark_copied(t: DTensor, source: DTensor) -> DTensor:
     """``t`` as a copy of values of ``source``, or of what that itself is a copy of."""
     spec = t._spec
-    t._spec = Spec.of(spec.layout, spec.varying, True)
+    t._spec, t._meta = Spec.of(spec.layout, spec.varying, True), None
     t._copy_of = source._copy_of or (source._local, get_platform().version(source._local))
     return t
 

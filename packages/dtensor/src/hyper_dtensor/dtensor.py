@@ -355,7 +355,8 @@ def adopt(local: Tensor, layout: Layout, varying: int = 0) -> DTensor:
     """
     platform = get_platform()
     spec = Spec.of(layout, varying)
-    t = platform.wrap(local, spec, global_shape(local.shape, spec))
+    shape = local.shape
+    t = platform.wrap(local, spec, shape if spec.shard_counts is None else global_shape(shape, spec))
     t._views = platform.memo(local)
     if not platform.grad_enabled():
         # Perhaps made in a function whose history the framework keeps (rule 7).

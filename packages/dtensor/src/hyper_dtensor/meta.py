@@ -1,4 +1,4 @@
-"""What a call depends on of an operand besides its spec: one object per content, compared by identity."""
+"""What a call depends on of an operand: one object per content, compared by identity."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ what was kept under the old objects is not found again."""
 
 @final
 class TensorMeta:
-    """Global shape and dtype of a DTensor, and whether it is untracked.
+    """Spec, global shape and dtype of a DTensor, and whether it is untracked.
 
     Two of the same content are nearly always the same object, so that they are compared and hashed by
     identity and cost nothing as a part of a key.
     """
 
-    __slots__ = ("dtype", "shape", "untracked")
+    __slots__ = ("dtype", "shape", "spec", "untracked")
 
-    def __init__(self, shape: Any, dtype: Any, untracked: bool) -> None:
+    def __init__(self, spec: Spec, shape: Any, dtype: Any, untracked: bool) -> None:
+        self.spec = spec
         self.shape = shape
         self.dtype = dtype
         self.untracked = untracked
@@ -36,10 +37,10 @@ _global_shapes: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
 
 def meta_of(t: DTensor) -> TensorMeta:
-    """The meta of a tensor, kept on it. Whoever changes one of the three sets ``t._meta`` to None."""
+    """The meta of a tensor, kept on it. Whoever changes one of the four sets ``t._meta`` to None."""
     meta = t._meta
     if meta is None:
-        content = (t._shape, t._local.dtype, t._untracked)
+        content = (t._spec, t._shape, t._local.dtype, t._untracked)
         meta = _metas.get(content)
         if meta is None:
             if len(_metas) >= _LIMIT:

@@ -48,7 +48,7 @@ _STATE = frozenset(
         "_local",
         "_spec",
         "_shape",
-        "_grad",
+        "_gradient",
         "_meta",
         "_views",
         "_origin",
@@ -74,6 +74,8 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     """
 
     _shape: torch.Size
+    _gradient: TorchDTensor | None = None
+    """What `grad` showed last."""
 
     def __new__(cls, *_: Any, **__: Any) -> TorchDTensor:
         """Refused: `DTensor.from_local` and its neighbours make DTensors.
@@ -86,9 +88,10 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             "whole tensor), or a factory function such as hyper_parallel.zeros"
         )
 
-    @classmethod
+    # A static method: PyTorch asks every operand for it, every item of a list included, and a class method is
+    # bound anew each time.
+    @staticmethod
     def __torch_function__(
-        cls,
         func: Callable[..., Any],
         types: Any,
         args: tuple[Any, ...] = (),
@@ -225,14 +228,13 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     @property
     def grad(self) -> DTensor | None:
         """The gradient of a leaf (or after ``retain_grad``), laid out as design section 3 says."""
+        known = self._gradient
         gradient = self._local.grad
-        if gradient is None:
-            self.__dict__.pop("_grad", None)
-            return None
-        known = self.__dict__.get("_grad")
-        if known is None or known._local is not gradient:
-            known = self.__dict__["_grad"] = make(gradient, gradient_spec(self._spec), self._shape)
-        return known
+        if known is not None and known._local is gradient:
+            return known
+        shown = None if gradient is None else make(gradient, gradient_spec(self._spec), self._shape)
+        self._gradient = shown
+        return shown
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -433,6 +435,10 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             "_is_param" in self.__dict__,
             self._attributes(),
         )
+
+
+# PyTorch looks at it to see whether somebody wrote an ordinary method; where there is none it makes an error.
+TorchDTensor.__torch_function__.__self__ = None  # type: ignore[attr-defined]
 
 
 def make(local: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:

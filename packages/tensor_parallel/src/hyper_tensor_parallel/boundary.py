@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hyper_dtensor import DTensor, get_platform
@@ -41,7 +41,7 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        adopted = adopt(value, Layout.from_placements(mesh, layouts, len(value.shape)))
+        adopted = adopt(value, Layout.from_placements(mesh, layouts, value.ndim))
         return adopted if layouts == desired else to_placements(adopted, desired)
     if value._spec.layout.mesh is not mesh:
         raise ValueError(
@@ -76,36 +76,42 @@ def leave(
         reduce_dtype: Floating dtype in which a Partial output is reduced; the result is rounded back.
         grad_placements: For ``use_local``: what the gradient of the local tensor is.
     """
-    dtype = None if reduce_dtype is None else value._local.dtype
-    if reduce_dtype != dtype and value.layout.partial_axes and value.placements != desired:
-        value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
-    else:
-        value = to_placements(value, desired)
+    layout = value._spec.layout
+    if Layout.from_placements(layout.mesh, desired, layout.ndim) is not layout:
+        dtype = value._local.dtype
+        if reduce_dtype is not None and reduce_dtype != dtype and layout.partial_axes:
+            value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
+        else:
+            value = value.redistribute(desired)
     return value.to_local(grad_placements=grad_placements) if use_local else value
 
 
 def first_input(
-    style: str,
-    module: Any,
-    inputs: tuple[Value, ...],
-    mesh: DeviceMesh,
-    layouts: Sequence[Placement],
-    desired: Sequence[Placement],
-) -> tuple[Value, ...]:
-    """The positional inputs, of which the first one enters (see `enter`); the others pass through.
+    style: str, layouts: Sequence[Placement], desired: Sequence[Placement]
+) -> Callable[[Any, tuple[Value, ...], DeviceMesh], tuple[Value, ...]]:
+    """An input function of `distribute_module`: the first positional input enters, the others pass through.
 
-    Raises:
-        ValueError: If the module was called without positional inputs, or the first is no tensor.
+    It raises ValueError if the module was called without positional inputs, or the first is no tensor.
+
+    Args:
+        style: The name of the style, for messages.
+        layouts: How a plain input is laid out (see `enter`).
+        desired: The layout that the forward gets.
     """
-    if not inputs:
-        raise ValueError(
-            f"{style} prepares the first positional input of {type(module).__name__}, which was called with "
-            "keywords only; pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
-            "desired_input_kwarg_layouts=...)"
-        )
-    if not (isinstance(inputs[0], DTensor) or get_platform().is_tensor(inputs[0])):
-        raise ValueError(
-            f"{style} expects a tensor or DTensor as the first input of {type(module).__name__}, "
-            f"got {type(inputs[0]).__name__}"
-        )
-    return (enter(inputs[0], mesh, layouts, desired), *inputs[1:])
+
+    def prepare(module: Any, inputs: tuple[Value, ...], mesh: DeviceMesh) -> tuple[Value, ...]:
+        if not inputs:
+            raise ValueError(
+                f"{style} prepares the first positional input of {type(module).__name__}, which was called "
+                "with keywords only; pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
+                "desired_input_kwarg_layouts=...)"
+            )
+        value = inputs[0]
+        if not (isinstance(value, DTensor) or get_platform().is_tensor(value)):
+            raise ValueError(
+                f"{style} expects a tensor or DTensor as the first input of {type(module).__name__}, "
+                f"got {type(value).__name__}"
+            )
+        return (enter(value, mesh, layouts, desired), *inputs[1:])
+
+    return prepare

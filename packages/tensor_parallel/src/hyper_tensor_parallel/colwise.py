@@ -70,10 +70,7 @@ class ColwiseParallel(ParallelStyle):
             for key in platform.parameters(submodule):
                 distribute_parameter(submodule, key, mesh, (cut,), src_data_rank=self.src_data_rank)
 
-        def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input(
-                "ColwiseParallel", module, inputs, mesh, self.input_layouts, self.desired_input_layouts
-            )
+        before = first_input("ColwiseParallel", self.input_layouts, self.desired_input_layouts)
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):

@@ -43,11 +43,7 @@ class NoParallel(ParallelStyle):
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Replicate the parameters and hook the forward; see the class."""
-
-        def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input(
-                "NoParallel", module, inputs, mesh, self.input_layout, self.desired_input_layout
-            )
+        before = first_input("NoParallel", self.input_layout, self.desired_input_layout)
 
         def finish(value: Any) -> Any:
             if not isinstance(value, DTensor):

@@ -76,8 +76,7 @@ class RowwiseParallel(ParallelStyle):
                 placement = weight_cut if key == "weight" or is_embedding else Replicate()
                 distribute_parameter(submodule, key, mesh, (placement,), src_data_rank=self.src_data_rank)
 
-        def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input("RowwiseParallel", module, inputs, mesh, layouts, desired)
+        before = first_input("RowwiseParallel", layouts, desired)
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):

@@ -43,10 +43,7 @@ class SequenceParallel(ParallelStyle):
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """Replicate the parameters and hook the forward; see the class."""
-        sharding = self.sequence_sharding
-
-        def before(module: Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return first_input("SequenceParallel", module, inputs, mesh, sharding, sharding)
+        before = first_input("SequenceParallel", self.sequence_sharding, self.sequence_sharding)
 
         def after(module: Module, output: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(output, DTensor):
