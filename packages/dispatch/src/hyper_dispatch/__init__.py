@@ -26,7 +26,7 @@ from hyper_dispatch.rows import INVARIANT as INVARIANT
 from hyper_dispatch.rows import ONCE as ONCE
 from hyper_dispatch.rows import Row as Row
 from hyper_dispatch.rows import Token as Token
-from hyper_dispatch.rows import axis_placement as axis_placement
+from hyper_dispatch.rows import axis_placements as axis_placements
 from hyper_dispatch.rows import infer_rows as infer_rows
 from hyper_dispatch.rows import row as row
 from hyper_dispatch.signature import Signature as Signature

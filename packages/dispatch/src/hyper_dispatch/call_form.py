@@ -115,12 +115,16 @@ def _tells_apart(number: float) -> bool:
 
 def can_be_key(form: Sequence[Any]) -> bool:
     """Whether all arguments have a form."""
-    return not any(item is NO_FORM or (type(item) is float and not _tells_apart(item)) for item in form)
+    return NO_FORM not in form and all([item == item for item in form if type(item) is float])
 
 
 def holds_values_only(platform: Platform, values: Sequence[Any]) -> bool:
     """Whether arguments are static: none was computed from the values of the operands."""
-    return all(type(value) is float or form_of(platform, value) is not NO_FORM for value in values)
+    for value in values:
+        kind = type(value)
+        if kind not in ATOMS and kind is not float and form_of(platform, value) is NO_FORM:
+            return False
+    return True
 
 
 def plain_sequences(

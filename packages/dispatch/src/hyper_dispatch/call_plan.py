@@ -96,9 +96,14 @@ class CallPlan:
         is_free: bool,
     ) -> None:
         """Make the plan of a call from what `preprocess` returned."""
-        places = find_places([operand._local for operand in operands], args, kwargs)
+        locals_ = [operand._local for operand in operands]
+        places = find_places(locals_, args, kwargs)
+        untracked = [operand._untracked for operand in operands]
         # With gradients off, a result of operands that needed one counts as they do.
-        needs = [operand.requires_grad or (not grad_enabled and operand._untracked) for operand in operands]
+        needs = [
+            local.requires_grad or (not grad_enabled and lost)
+            for local, lost in zip(locals_, untracked, strict=True)
+        ]
         passed = [(place, number) for number, place in enumerate(places) if place is not None]
         self.record = record
         self.impl = impl
@@ -106,33 +111,43 @@ class CallPlan:
         # Local tensors are not kept alive, and lists are not shared with the caller.
         blank, self.kwargs = replaced(_own(tuple(args)), _own(kwargs), [(place, None) for place, _ in passed])
         self.args = list(blank)
-        self.slots = tuple((place.key, number) for place, number in passed if _is_positional(place))
-        self.lists = tuple(_lists(self.args, passed))
-        whole = {position for position, *_ in self.lists}
-        self.named = tuple(
-            (place.key, number) for place, number in passed if place.by_keyword and place.item < 0
+        self.slots = tuple(
+            [(key, number) for (by_keyword, key, item), number in passed if item < 0 and not by_keyword]
         )
-        self.nested = tuple(
-            (place, number)
-            for place, number in passed
-            if place.item >= 0 and (place.by_keyword or place.key not in whole)
-        )
+        self.lists: tuple[tuple[int, int, int, bool], ...] = ()
+        self.named: tuple[tuple[Any, int], ...] = ()
+        self.nested: tuple[tuple[Place, int], ...] = ()
+        if len(self.slots) < len(passed):
+            self.lists = tuple(_lists(self.args, passed))
+            whole = {position for position, *_ in self.lists}
+            self.named = tuple(
+                [(key, number) for (by_key, key, item), number in passed if by_key and item < 0]
+            )
+            self.nested = tuple(
+                [
+                    (place, number)
+                    for place, number in passed
+                    if place.item >= 0 and (place.by_keyword or place.key not in whole)
+                ]
+            )
         # A view matters to the gradient alone, a value that enters once matters always.
         self.entrances = tuple(
-            entrance
-            for entrance in record.entrances
-            if places[entrance.operand] is not None
-            and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
+            [
+                entrance
+                for entrance in record.entrances
+                if places[entrance.operand] is not None
+                and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
+            ]
         )
         self.shapes = record.shapes
         self.result: tuple[Any, Any, TensorMeta] | None = None
-        self.grad = grad_enabled and any(needs)
-        self.checks = grad_enabled and any(operand._untracked for operand in operands)
-        self.untracked = not grad_enabled and any(needs)
+        self.grad = grad_enabled and True in needs
+        self.checks = grad_enabled and True in untracked
+        self.untracked = not grad_enabled and True in needs
         self.source = places[0] if record.derives and grad_enabled and needs[0] else None
 
         self.loses_alias = record.views and any(
-            entrance.operand == 0 and entrance.view_axes for entrance in self.entrances
+            [entrance.operand == 0 and entrance.view_axes for entrance in self.entrances]
         )
         self.is_simple = not (
             self.checks
@@ -143,8 +158,8 @@ class CallPlan:
             or record.copied
         )
         self.tail = tuple(self.args[len(operands) :])
-        in_order = tuple((number, number) for number in range(len(operands)))
-        self.is_followed = self.slots == in_order and len(passed) == len(operands)
+        numbers = range(len(operands))
+        self.is_followed = self.slots == tuple(zip(numbers, numbers, strict=True))
         self.is_direct = self.is_followed and not self.tail and not self.kwargs
 
     def is_static(self, platform: Platform) -> bool:
@@ -193,10 +208,6 @@ def _own(value: Any) -> Any:
     if kind is dict:
         return {name: _own(item) if type(item) in _CONTAINERS else item for name, item in value.items()}
     return value
-
-
-def _is_positional(place: Place) -> bool:
-    return not place.by_keyword and place.item < 0
 
 
 def find_places(wanted: Sequence[Any], args: Args, kwargs: Kwargs) -> list[Place | None]:

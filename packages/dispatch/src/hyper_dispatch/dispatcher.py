@@ -89,6 +89,7 @@ class OpDispatcher:
         numbers: list[Any] = []
         operands: list[DTensor] = []
         locals_: list[Any] = []
+        is_flat = True
         for value in args:
             kind = type(value)
             if kind in OPERANDS:
@@ -101,6 +102,7 @@ class OpDispatcher:
                 form.append(kind)
                 form.append(value)
             else:
+                is_flat = False
                 visit(platform, value, form, numbers, operands, locals_, needs)
         if kwargs:
             if "out" in kwargs:
@@ -111,6 +113,7 @@ class OpDispatcher:
                 if kind in ATOMS:
                     form += (name, kind, value)
                 else:
+                    is_flat = False
                     form.append(name)
                     visit(platform, value, form, numbers, operands, locals_, needs)
 
@@ -124,11 +127,11 @@ class OpDispatcher:
             plan = table.plans.get((*key, *numbers))
         if plan is not None:
             table.hits += 1
-        elif (unnamed := plain_sequences(args, kwargs)) is not None:
+        elif not is_flat and (unnamed := plain_sequences(args, kwargs)) is not None:
             return self.dispatch(op_name, func, *unnamed, out)
         elif kwargs and (in_order := _in_order(op, kwargs)) is not None:
             return self.dispatch(op_name, func, args, in_order, out)
-        elif not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
+        elif not is_flat and not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
             if writes_number(platform, op, operands, args):
                 return run_local(platform, op_name, func, args, kwargs)
             mesh = operands[0].device_mesh if operands else None

@@ -88,17 +88,19 @@ class Record:
         copies = effects.copies or (views and specs[0].copied)
         self.layouts = tuple(layouts)
         self.specs = tuple(
-            None
-            if output is None
-            else Spec.of(output, varies & output.replicate_axes & ~effects.invariant_of(number), copies)
-            for number, output in enumerate(layouts)
+            [
+                None
+                if output is None
+                else Spec.of(output, varies & output.replicate_axes & ~effects.invariant_of(number), copies)
+                for number, output in enumerate(layouts)
+            ]
         )
         self.shapes: Sequence[tuple[int, ...] | None] = effects.shapes or (None,) * len(layouts)
         self.entrances = _entrances(op, specs, varies, effects)
         self.views = views
         self.shapes_follow = op.shapes_follow
         self.derives = views and specs[0].invariant != 0
-        self.copied = copies or any(spec.copied for spec in specs)
+        self.copied = copies or True in [spec.copied for spec in specs]
         self.draws: Layout | None = next(filter(None, layouts), None) if op.draws(cache_values) else None
         self.writes = op.inplace
         self.state_change: str | None = None

@@ -15,8 +15,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from operator import eq
+from typing import Any, Final, NamedTuple
 
 from hyper_dispatch.effects import NO_EFFECTS, Effects
 from hyper_dispatch.errors import RuleError
@@ -43,8 +44,7 @@ _SHARD = re.compile(r"S\((-?\d+)\)$")
 _PARTIAL = re.compile(r"P\((\w+)\)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row: a token for each operand and for each output, on one mesh axis."""
 
     inputs: tuple[Token, ...]
@@ -97,22 +97,24 @@ def row(text: str) -> Row:
     return Row(inputs, outputs)
 
 
-def axis_placement(layout: Layout, axis: int) -> Placement:
-    """What a layout does on one axis, the order of axes aside (`StridedShard` reads as `Shard`)."""
-    placement = layout.placements[axis]
-    return Shard(placement.dim) if isinstance(placement, Shard) else placement
+@lru_cache(maxsize=4096)
+def axis_placements(layout: Layout) -> tuple[Placement, ...]:
+    """What a layout does on each axis, the order of axes aside (`StridedShard` reads as `Shard`)."""
+    return tuple([Shard(each.dim) if isinstance(each, Shard) else each for each in layout.placements])
 
 
-def _matches(token: Token, placement: Placement) -> bool:
-    return placement.is_replicate() if token is ONCE else token == placement
+def _accepted(row: Row) -> tuple[Token, ...]:
+    """The placements that the inputs of a row stand for."""
+    inputs = row.inputs
+    return tuple([_R if token is ONCE else token for token in inputs]) if ONCE in inputs else inputs
 
 
-def match_row(rows: Sequence[Row], placements: Sequence[Placement]) -> Row | None:
+def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | None:
     """The first row whose inputs are these placements, or None."""
     for candidate in rows:
         if len(candidate.inputs) != len(placements):
             raise AssertionError(f"row '{candidate}' needs one input for each of {len(placements)} operands")
-        if all(map(_matches, candidate.inputs, placements)):
+        if _accepted(candidate) == placements:
             return candidate
     return None
 
@@ -143,24 +145,30 @@ def infer_rows(
         LayoutError: If the operands are on different meshes.
     """
     mesh = layouts[0].mesh
-    if any(layout.mesh is not mesh for layout in layouts):
-        raise LayoutError(f"{op_name} got operands on different meshes")
-    all_replicate = Row((_R,) * len(layouts), (_R,) * len(output_ndims))
-    table = (*rows, all_replicate)
-    columns = [tuple(axis_placement(layout, axis) for layout in layouts) for axis in range(mesh.ndim)]
+    for layout in layouts:
+        if layout.mesh is not mesh:
+            raise LayoutError(f"{op_name} got operands on different meshes")
+    table = (*rows, Row((_R,) * len(layouts), (_R,) * len(output_ndims)))
+    columns = list(zip(*map(axis_placements, layouts), strict=True))
     chosen = [match_row(table, column) for column in columns]
-    missing = tuple(axis for axis, found in enumerate(chosen) if found is None)
-    if missing:
+    if None in chosen:
+        missing = tuple(axis for axis, found in enumerate(chosen) if found is None)
         column = columns[missing[0]]
         reason = _unmatched_letter(letters, column) or _nearest(rows, column)
         raise RuleError(op_name, missing, _names(layouts, missing), reason)
     matched = [found for found in chosen if found is not None]
-    _check_meeting(op_name, layouts, columns)
-    outputs = tuple(
-        None if ndim is None else _output_layout(op_name, number, ndim, layouts, columns, matched)
-        for number, ndim in enumerate(output_ndims)
-    )
-    return outputs, _effects(matched, len(layouts), len(output_ndims))
+    if len(layouts) > 1:
+        _check_meeting(op_name, layouts, columns)
+    made: dict[Any, Layout | None] = {}
+    outputs = []
+    for number, ndim in enumerate(output_ndims):
+        tokens = tuple([chosen.outputs[number] for chosen in matched])
+        if (ndim, tokens) not in made:
+            made[ndim, tokens] = (
+                None if ndim is None else _output_layout(op_name, tokens, ndim, layouts, columns)
+            )
+        outputs.append(made[ndim, tokens])
+    return tuple(outputs), _effects(matched, len(layouts), len(output_ndims))
 
 
 def _names(layouts: Sequence[Layout], axes: tuple[int, ...]) -> tuple[str, ...]:
@@ -173,8 +181,8 @@ def _nearest(rows: Sequence[Row], column: Sequence[Placement]) -> str:
     got = notation(column)
     if not rows:
         return f"only operands that are Replicate there can be combined, got {got}"
-    best = max(sum(map(_matches, candidate.inputs, column)) for candidate in rows)
-    near = [candidate for candidate in rows if sum(map(_matches, candidate.inputs, column)) == best]
+    alike = [sum(map(eq, _accepted(candidate), column)) for candidate in rows]
+    near = [candidate for candidate, count in zip(rows, alike, strict=True) if count == max(alike)]
     wanted = list(dict.fromkeys(notation(candidate.inputs).replace("+", "R") for candidate in near))
     return f"its operands are {got}; the nearest it can do is {' or '.join(wanted[:3])}"
 
@@ -219,18 +227,16 @@ def _check_meeting(op_name: str, layouts: Sequence[Layout], columns: Sequence[Se
 
 def _output_layout(
     op_name: str,
-    number: int,
+    tokens: Sequence[Token],
     ndim: int,
     layouts: Sequence[Layout],
     columns: Sequence[Sequence[Placement]],
-    rows: Sequence[Row],
 ) -> Layout:
-    """Put the one-axis answers for one output together."""
+    """Put the one-axis answers for one output together, one token per axis."""
     mesh = layouts[0].mesh
     axes_of: list[list[int]] = [[] for _ in range(ndim)]
     partial: list[str | None] = [None] * mesh.ndim
-    for axis, chosen in enumerate(rows):
-        token = chosen.outputs[number]
+    for axis, token in enumerate(tokens):
         if isinstance(token, Partial):
             partial[axis] = token.reduce_op
         elif isinstance(token, Shard):
@@ -248,6 +254,8 @@ def _ordered(
 
     Axes that no operand is split on (the implementation slices) come last: they cut what is there.
     """
+    if len(columns) == 1:
+        return tuple(axes)
     sources: dict[int, tuple[int, ...]] = {}
     for axis in axes:
         for layout, placement in zip(layouts, columns[axis], strict=True):
@@ -265,7 +273,10 @@ def _ordered(
 
 
 def _effects(rows: Sequence[Row], operands: int, outputs: int) -> Effects:
-    if not any(INVARIANT in chosen.outputs or ONCE in chosen.inputs for chosen in rows):
+    for chosen in rows:
+        if INVARIANT in chosen.outputs or ONCE in chosen.inputs:
+            break
+    else:
         return NO_EFFECTS
 
     def mask(tokens: Sequence[Token], marker: Marker) -> int:

@@ -32,7 +32,7 @@ class Like(RowsOp):
 
     def rows(self, cache_values: Values) -> list[Row]:
         constant = [Row((Partial(op),), (INVARIANT,)) for op in REDUCE_OPS]
-        return [*moved_rows(range(cache_values[0].ndim)), *constant, Row((Replicate(),), (INVARIANT,))]
+        return [*moved_rows(tuple(range(cache_values[0].ndim))), *constant, Row((Replicate(),), (INVARIANT,))]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (cache_values[0].ndim,)
@@ -105,7 +105,7 @@ class Triangle(RowsOp):
         return (tensor.to_local(), index(bound["diagonal"])), {}, [tensor.layout]
 
     def rows(self, cache_values: Values) -> list[Row]:
-        return [*moved_rows(range(cache_values[0].ndim)), *PARTIAL_ROWS]
+        return [*moved_rows(tuple(range(cache_values[0].ndim))), *PARTIAL_ROWS]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (cache_values[0].ndim,)
@@ -142,7 +142,7 @@ class OneHot(RowsOp):
     def rows(self, cache_values: Values) -> list[Row]:
         layout, given = cache_values
         # Without a number of classes each rank would count as many as its own part shows.
-        return moved_rows(range(layout.ndim)) if given else []
+        return [*moved_rows(tuple(range(layout.ndim)))] if given else []
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (cache_values[0].ndim + 1,)

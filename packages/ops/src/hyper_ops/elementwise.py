@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from hyper_dispatch import Row, RowsOp, axis_placement, layouts_of, register_strategy
+from hyper_dispatch import Row, RowsOp, axis_placements, layouts_of, register_strategy
 from hyper_dispatch.distributed_op import to_locals
 from hyper_dispatch.rows import match_row
 from hyper_dtensor import Spec, get_platform
@@ -110,8 +110,7 @@ class Elementwise(RowsOp):
         numbers: dict[int, list[int]] = {}
         constant: list[int] = []
         rows = _partial_rows(self.algebra, facts)
-        for axis in range(mesh.ndim):
-            column = [axis_placement(layout, axis) for layout in layouts]
+        for axis, column in enumerate(zip(*map(axis_placements, layouts), strict=True)):
             for full, tensors in rows:
                 if match_row([tensors], column):
                     for parameter in numbers_once(full, kinds):

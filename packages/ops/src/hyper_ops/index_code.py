@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index as to_index
 from typing import Any
 
@@ -115,6 +116,7 @@ def normal_index(x: Any, index: Any) -> tuple[tuple[Any, ...], str, list[Layout]
     return tuple(items), " ".join(tokens), layouts
 
 
+@lru_cache(maxsize=1024)
 def read_code(code: str) -> IndexCode:
     """What the tokens say about dims."""
     tokens = code.split()

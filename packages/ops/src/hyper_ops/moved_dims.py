@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import index
 from typing import Any, Final
 
@@ -58,16 +59,19 @@ def spread(
     return args, kwargs
 
 
-def moved_rows(sources: Iterable[int | None], operands: int = 1) -> list[Row]:
+@lru_cache(maxsize=1024)
+def moved_rows(sources: tuple[int | None, ...], operands: int = 1) -> tuple[Row, ...]:
     """Rows of an operation whose output dim `o` is dim `sources[o]` of every operand (None: a new dim).
 
     An operand may be split along a dim that is in the output, if all are split alike.
     """
-    return [
-        Row((Shard(source),) * operands, (Shard(out),))
-        for out, source in enumerate(sources)
-        if source is not None
-    ]
+    return tuple(
+        [
+            Row((Shard(source),) * operands, (Shard(out),))
+            for out, source in enumerate(sources)
+            if source is not None
+        ]
+    )
 
 
 def dropped_rows(dims: Iterable[int]) -> list[Row]:

@@ -77,8 +77,10 @@ class Reduction(RowsOp):
         dims, token = self.dims(values), self.reduced(values)
         rows = []
         for dim in range(layout.ndim):
-            after = dim if keepdim else dim - sum(reduced < dim for reduced in dims)
-            output = token if dim in dims else Shard(after)
+            if dim in dims:
+                output = token
+            else:
+                output = Shard(dim if keepdim else dim - len([each for each in dims if each < dim]))
             rows.append(Row((Shard(dim),), (output,) * count))
         rows += [Row((Partial(op),), (Partial(op),) * count) for op in self.partials(values)]
         return rows

@@ -47,7 +47,7 @@ class MovedDims(RowsOp):
         return ()
 
     def rows(self, cache_values: Values) -> list[Row]:
-        moved = moved_rows(self.sources(cache_values))
+        moved = moved_rows(tuple(self.sources(cache_values)))
         return [*moved, *dropped_rows(self.dropped(cache_values)), *PARTIAL_ROWS]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
@@ -216,7 +216,7 @@ class Expand(RowsOp):
         repeated = [dim for dim in range(len(target)) if dim < new or shape[dim - new] != target[dim]]
         kept = [dim for dim in range(len(target)) if dim not in repeated]
         if other is None:
-            moved = moved_rows(dim - new if dim in kept else None for dim in range(len(target)))
+            moved = moved_rows(tuple([dim - new if dim in kept else None for dim in range(len(target))]))
             return [*moved, *dropped_rows(dim - new for dim in repeated if dim >= new), *PARTIAL_ROWS]
         rows = [Row((Replicate(), Shard(dim)), (Shard(dim),)) for dim in repeated]
         anything = [*map(Shard, range(other.ndim)), *map(Partial, REDUCE_OPS), Replicate()]

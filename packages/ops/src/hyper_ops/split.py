@@ -51,7 +51,7 @@ class Split(RowsOp):
         kept: list[int | None] = [d for d in range(layout.ndim) if d != dim]
         if self._form != "unbind":
             kept.insert(dim, None)
-        rows = [*moved_rows(kept), *PARTIAL_ROWS]
+        rows = [*moved_rows(tuple(kept)), *PARTIAL_ROWS]
         return [Row(row.inputs, row.outputs * count) for row in rows]
 
     def output_ndims(self, cache_values: Values) -> tuple[int, ...]:

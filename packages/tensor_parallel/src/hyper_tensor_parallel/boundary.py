@@ -103,8 +103,8 @@ def first_input(
         if not inputs:
             raise ValueError(
                 f"{style} prepares the first positional input of {type(module).__name__}, which was called "
-                "with keywords only; pass it positionally, or use PrepareModuleInput(input_kwarg_layouts=..., "
-                "desired_input_kwarg_layouts=...)"
+                "with keywords only; pass it positionally, or use "
+                "PrepareModuleInput(input_kwarg_layouts=..., desired_input_kwarg_layouts=...)"
             )
         value = inputs[0]
         if not (isinstance(value, DTensor) or get_platform().is_tensor(value)):
