@@ -1,0 +1,68 @@
+"""Every Python program in the documents runs, and prints what the document shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import ROOT, Program, check_output, documents, execute, programs
+
+PROGRAMS = [program for document in documents() for program in programs(document)]
+
+
+def run(program: Program, folder: Path) -> str:
+    """As its command does, from a folder of its own; returns what it (of ranks: the first) printed."""
+    launcher, *arguments = program.command.split()
+    if launcher == "torchrun":
+        from tests.support.ranks import run_once
+
+        return str(run_once(program.ranks, execute, program.source, program.document, process_group=False)[0])
+    if launcher == "msrun":
+        from tests.support.ms_ranks import MindSporeRankPool
+
+        with MindSporeRankPool(program.ranks, process_group=False) as pool:
+            return str(pool.run(execute, program.source, program.document)[0])
+    (folder / program.name).write_text(program.source)
+    if launcher == "pytest":
+        settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
+        arguments = ["-m", "pytest", "-p", "tests.conftest", *settings, *arguments]
+    else:
+        assert launcher == "python", f"{program}: {launcher} is not known here"
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return "" if launcher == "pytest" else finished.stdout
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, id=str(program), marks=[pytest.mark.ranks] * (program.ranks > 1))
+        for program in PROGRAMS
+    ],
+)
+def test_the_program_runs(program: Program, tmp_path: Path) -> None:
+    check_output(program, run(program, tmp_path))
+
+
+def test_the_documents_have_programs() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "docs/use-one-layer.md", "docs/gradients.md"} <= {
+        program.document for program in PROGRAMS
+    }
+
+
+def test_both_frameworks_share_the_lines_that_distribute() -> None:
+    torch, mindspore = (set(program.lines) for program in PROGRAMS if program.document == "README.md")
+    assert 'mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))' in torch & mindspore
+    assert any("parallelize_module(build(), mesh" in line for line in torch & mindspore)
