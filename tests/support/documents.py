@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["ROOT", "Program", "check_output", "documents", "execute", "programs"]
+__all__ = ["ROOT", "Program", "blocks", "check_output", "documents", "execute", "programs"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,10 +78,10 @@ def programs(document: Path) -> list[Program]:
     """
     found: list[Program] = []
     text = document.read_text(encoding="utf-8").splitlines()
-    for start, language, block in _blocks(text):
+    for start, language, block in blocks(text):
         if language == "text" and found:
             found[-1].expected += block
-        if language != "python" or _NOT_RUN.fullmatch(text[start - 2] if start > 1 else ""):
+        if language != "python" or _NOT_RUN.fullmatch(text[start - 2].strip() if start > 1 else ""):
             continue
         header = _HEADER.match(block[0])
         if header is not None:
@@ -95,16 +96,17 @@ def programs(document: Path) -> list[Program]:
     return found
 
 
-def _blocks(text: list[str]) -> Iterator[tuple[int, str, list[str]]]:
+def blocks(text: list[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Number of the line that opens it (from 1), language and lines of every fenced block."""
     start = None
     for number, line in enumerate(text, 1):
-        if not line.startswith("```"):
+        if not line.lstrip().startswith("```"):
             continue
         if start is None:
             start = number
         else:
-            yield start, text[start - 1].removeprefix("```"), text[start : number - 1]
+            block = textwrap.dedent("\n".join(text[start : number - 1])).splitlines()
+            yield start, text[start - 1].lstrip(" `"), block
             start = None
 
 
