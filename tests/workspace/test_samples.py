@@ -5,15 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT
+from tests.support.documents import ROOT, blocks
 
 SAMPLES = ROOT / "tests" / "samples"
 
 pytestmark = [pytest.mark.ranks, pytest.mark.xdist_group("samples")]
+
+
+@pytest.mark.parametrize(
+    ("document", "sample"),
+    [("CONTRIBUTING.md", "hyper_ops_sample"), ("docs/add-a-platform.md", "hyper_platform_sample")],
+)
+def test_the_document_names_the_entry_points_of_the_sample(document: str, sample: str) -> None:
+    (shown,) = (
+        "\n".join(b) for _, kind, b in blocks((ROOT / document).read_text().splitlines()) if kind == "toml"
+    )
+    groups = [tomllib.loads(text)["project"]["entry-points"].keys() for text in (shown, _settings(sample))]
+    assert groups[0] == groups[1]
+
+
+def _settings(sample: str) -> str:
+    return (SAMPLES / sample / "pyproject.toml").read_text()
 
 
 @pytest.fixture(scope="module")
