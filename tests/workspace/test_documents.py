@@ -71,3 +71,22 @@ def test_both_frameworks_share_the_lines_that_distribute() -> None:
     )
     assert 'mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))' in torch & mindspore
     assert any("parallelize_module(build(), mesh" in line for line in torch & mindspore)
+
+
+def test_few_blocks_are_not_run() -> None:
+    text = "".join(document.read_text() for document in documents())
+    assert text.count("\n<!-- not run:") + text.count("\n   <!-- not run:") <= 2
+
+
+def test_a_block_that_does_not_say_how_it_is_run_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# A page\n\n```python\nprint(1)\n```\n")
+    with pytest.raises(ValueError, match=r"page.md:3: the first line of a block says how it is run"):
+        programs(tmp_path / "page.md")
+
+
+def test_output_that_the_document_does_not_show_is_an_error() -> None:
+    program = Program("page.md", "a.py", "python a.py", ["print(1)"], expected=["1: one", "2"])
+    check_output(program, "1\n2\n")
+    for printed in ("1\n", "1\n3\n", "1: two\n2\n", "1\n2\n3\n"):
+        with pytest.raises(AssertionError, match=r"page.md:a.py printed"):
+            check_output(program, printed)
