@@ -55,7 +55,7 @@ def test_an_operator_of_a_known_family_is_one_line(copy: Path, tmp_path: Path) -
         registrations.write(f"  {LINE.strip()}\n")
     test = (ROOT / TEST).read_text()
     assert test.count("\nUNARY = [") == 1
-    (tmp_path / "test_copy.py").write_text(test.replace("\nUNARY = [", f"\nUNARY = [\n    {SAMPLE}\n    "))
+    (tmp_path / "test_copy.py").write_text(test.replace("\nUNARY = [", f"\nUNARY = [\n    {SAMPLE},\n    "))
     command = re.findall(r"`uv run pytest -n 0 (\S+) (-k \w+)`", SECTION)
     assert command == [(TEST, f"-k {name}")]
     printed = python(

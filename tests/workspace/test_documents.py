@@ -51,7 +51,7 @@ def run(program: Program, folder: Path) -> str:
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(program, id=str(program), marks=[pytest.mark.ranks] * (program.ranks > 1))
+        pytest.param(program, id=str(program), marks=[pytest.mark.ranks] * program.starts_ranks)
         for program in PROGRAMS
     ],
 )
