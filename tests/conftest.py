@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Set by .ci/core-tests, which runs a core package's tests where only what it declares is installed.
 CORE_ONLY = os.environ.get("HYPER_PARALLEL_CORE_ONLY") == "1"
 FRAMEWORKS = ("torch", "torch_npu", "mindspore")
+# Packages of their own, with tests that run where they are installed: tests/workspace/test_samples.py.
+collect_ignore = ["samples"]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -21,6 +21,7 @@ from hyper_layout.placement import (
     parse_placement,
 )
 from hyper_layout.plan import LOCAL_KINDS, Step, plan
+from hyper_layout.reshard import Transfer, transfers
 
 __all__ = [
     "LOCAL_KINDS",
@@ -35,6 +36,7 @@ __all__ = [
     "Shard",
     "Step",
     "StridedShard",
+    "Transfer",
     "current_mesh",
     "current_rank",
     "format_layout",
@@ -44,4 +46,5 @@ __all__ = [
     "plan",
     "set_group_source",
     "set_rank_source",
+    "transfers",
 ]

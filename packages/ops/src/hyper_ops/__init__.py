@@ -7,32 +7,14 @@ from importlib.resources import as_file, files
 
 from hyper_dispatch import load_yaml
 
-# Each is a module of this package, whose strategies its YAML file names.
-FAMILIES = (
-    "attention",
-    "class_loss",
-    "concat",
-    "copy",
-    "creation",
-    "einsum",
-    "elementwise",
-    "embedding",
-    "foreach",
-    "indexing",
-    "linear",
-    "loss",
-    "matmul",
-    "norm",
-    "normalization",
-    "random_ops",
-    "reduction",
-    "selection",
-    "shape_change",
-    "softmax",
-    "sort",
-    "split",
-    "view",
+FAMILIES = tuple(
+    sorted(
+        path.name.removesuffix(".yaml")
+        for path in (files("hyper_ops") / "yaml").iterdir()
+        if path.name.endswith(".yaml")
+    )
 )
+"""The families, by their YAML files. Each is a module of this package, whose strategies its file names."""
 
 _lock = threading.Lock()
 
