@@ -303,6 +303,33 @@ def test_a_list_of_numbers_is_no_shorter_list_before_an_operand(dispatcher: OpDi
     assert counts(dispatcher, "last") == (2, 2, 2)
 
 
+@pytest.mark.parametrize("free", [False, True])
+def test_zeros_in_a_list_of_numbers_are_planned(free: bool, dispatcher: OpDispatcher) -> None:
+    class Scaled(DistributedOp):
+        preprocess_is_pure = True
+        asked = 0
+
+        def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            self.asked += 1
+            return *to_locals(args, kwargs), [args[1].layout]
+
+        def infer_layout(self, cache_values: Sequence[Any]) -> Any:
+            return (cache_values[0],), None
+
+        def numbers_are_free(self, specs: Sequence[Any]) -> bool:
+            return free
+
+    op = Scaled("scaled")
+    register_op("scaled", op)
+    function = Recorder(lambda values, x: ops.neg(x))
+    call = caller(dispatcher, "scaled", function)
+    for _ in range(3):
+        call([0.0, 1.0], tensor([S0, R], 4))
+        call([-0.0, 1.0], tensor([S0, R], 4))
+    assert [str(args[0][0]) for args, _ in function.calls] == ["0.0", "-0.0"] * 3
+    assert op.asked == (1 if free else 2)
+
+
 class Second(DistributedOp):
     """Passes its second operand on, or both in the other order."""
 

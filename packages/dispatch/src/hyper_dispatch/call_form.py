@@ -122,7 +122,9 @@ def holds_values_only(platform: Platform, values: Sequence[Any]) -> bool:
     """Whether arguments are static: none was computed from the values of the operands."""
     for value in values:
         kind = type(value)
-        if kind not in ATOMS and kind is not float and form_of(platform, value) is NO_FORM:
+        if kind in ATOMS or kind is float or (kind is list and set(map(type, value)) == _FLOAT):
+            continue  # numbers are told apart by the key, or are those of the call (`numbers_are_free`)
+        if form_of(platform, value) is NO_FORM:
             return False
     return True
 
