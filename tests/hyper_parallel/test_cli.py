@@ -102,6 +102,7 @@ def test_module_runs_as_a_program() -> None:
 @pytest.mark.parametrize("command", ["info", "ops", "layout", "plan"])
 def test_help_is_plain(command: str) -> None:
     output = run(command, "--help")
+    assert run(command, "-h") == output
     assert output.startswith(f"Usage: hyper-parallel {command} [OPTIONS]")
     assert output.isascii(), "no boxes"
 

@@ -55,6 +55,11 @@ def test_copies_and_addends_are_named() -> None:
     assert rows(output)[0][-1] == "addend of" and rows(output)[1][-1] == "max over tp"
 
 
+@pytest.mark.parametrize("shape", ["(8, 16)", "[8,16]", " 8,16, "])
+def test_a_shape_as_it_is_printed(shape: str) -> None:
+    assert run("layout", *MESH, "R,R", "--shape", shape).startswith("[8,16] dp:R tp:R")
+
+
 def test_a_scalar() -> None:
     assert rows(run("layout", "--mesh", "tp=2", "--shape", "", "--placements", "R", "--dtype", "float64"))[
         1
@@ -83,6 +88,7 @@ def test_a_scalar() -> None:
         (("--mesh", "2d=2"), "mesh': a mesh axis is named by an identifier other than 'None', but got '2d'"),
         (("--mesh", "tp=100000"), "mesh': 'tp=100000' has 100000 ranks; at most 4096 are shown"),
         (("--shape", "8x16"), "shape': '8x16' is no shape: write the sizes of all dims, such as 8,16"),
+        (("--shape", "8,,16"), "shape': '8,,16' is no shape"),
         (("--shape", "8,-1"), "shape': '8,-1' is no shape"),
         (
             ("--placements", "S(0),Q"),
@@ -93,6 +99,7 @@ def test_a_scalar() -> None:
         (("--placements", "P(mean),R"), "placements': Partial knows the reduce_op sum, avg, max, min, prod"),
         (("--dtype", "f33"), "dtype': 'f33' is no dtype: write one of f64, f32, f16, bf16,"),
         (("--picture", "who.jpg"), "picture': 'who.jpg': a picture's name ends in .png or .svg"),
+        (("--picture", ""), "picture': '': a picture's name ends in .png or .svg"),
         (("--picture", "none/who.png"), "picture': 'none/who.png': there is no folder 'none'"),
     ],
 )

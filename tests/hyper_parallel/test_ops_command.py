@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hyper_dispatch import op_names
+from hyper_dispatch import RegistryError, op_names
 from hyper_ops.catalogue import read_facts
 from hyper_parallel.commands import ops
 from tests.hyper_parallel.command_line import run
@@ -51,7 +51,13 @@ def test_one_operator() -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("torch.mm", ["mm"]), ("F.gelu", ["gelu"]), ("Tensor.__add__", ["add"]), ("SortExt", ["sort"])],
+    [
+        ("torch.mm", ["mm"]),
+        ("F.gelu", ["gelu"]),
+        ("Tensor.__add__", ["add"]),
+        ("SortExt", ["sort"]),
+        ("torch.nn.functional.gelu", ["gelu"]),
+    ],
 )
 def test_by_the_name_of_a_platform(name: str, found: list[str]) -> None:
     assert [line.partition(":")[0] for line in run("ops", name).splitlines() if ": family" in line] == found
@@ -79,6 +85,14 @@ def test_an_operator_without_an_example() -> None:
 def test_an_unknown_name(name: str, near: str) -> None:
     output = run("ops", name, code=1)
     assert output.startswith(f"error: there is no operator {name!r}{near}")
+
+
+@pytest.mark.parametrize("text", ["add: [", "- add", "add: 1", "add: {names: 1}"])
+def test_what_an_adapter_says_must_be_readable(text: str, tmp_path: Path) -> None:
+    (tmp_path / "operators.yaml").write_text(text)
+    with pytest.raises(RegistryError, match=r"operators.yaml: each line must be 'operator: .names: "):
+        read_facts(tmp_path)
+    assert read_facts(tmp_path / "none") == {}
 
 
 def test_the_page_is_of_all_operators() -> None:

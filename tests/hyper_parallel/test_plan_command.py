@@ -83,3 +83,10 @@ def test_an_axis_of_size_one_sends_nothing() -> None:
 )
 def test_a_users_mistake(arguments: tuple[str, ...], code: int, message: str) -> None:
     assert message in run("plan", *arguments, "--mesh", "dp=2,tp=4", "--shape", "12,16", code=code)
+
+
+def test_more_axes_than_can_be_searched() -> None:
+    mesh = ("--mesh", "a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2", "--shape", "128")
+    message = "error: 7 mesh axes take part; the ways over more than 6 are too many to search"
+    assert message in run("plan", "S(0),S(0),S(0),S(0),S(0),S(0),S(0),R", "R,R,R,R,R,R,R,R", *mesh, code=1)
+    assert "nothing to do" in run("plan", "R,R,R,R,R,R,R,R", "R,R,R,R,R,R,R,R", *mesh)

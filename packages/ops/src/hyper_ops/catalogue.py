@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import yaml
 
-from hyper_dispatch import find_op, op_names
+from hyper_dispatch import RegistryError, find_op, op_names
 from hyper_dtensor.platform import ENTRY_POINT_GROUP
 from hyper_ops import FAMILIES, load_ops
 from hyper_ops.compact_rows import compact
@@ -118,15 +118,24 @@ def installed_facts() -> dict[str, dict[str, Facts]]:
 
 
 def read_facts(package: Path) -> dict[str, Facts]:
-    """What an adapter's package folder says in its ``operators.yaml``; nothing if it has none."""
+    """What an adapter's package folder says in its ``operators.yaml``; nothing if it has none.
+
+    Raises:
+        RegistryError: If the file is not as it must be.
+    """
     path = package / FACTS_FILE
     if not path.is_file():
         return {}
-    content: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return {
-        name: Facts(tuple(said.get("names", ())), str(said.get("compared", "")))
-        for name, said in content.items()
-    }
+    try:
+        content: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return {
+            name: Facts(tuple(said.get("names", ())), str(said.get("compared", "")))
+            for name, said in content.items()
+        }
+    except (yaml.YAMLError, AttributeError, TypeError) as error:
+        raise RegistryError(
+            f"{path}: each line must be 'operator: {{names: [...], compared: ...}}': {error}"
+        ) from None
 
 
 def _entries(family: str) -> Sequence[tuple[str, str]]:

@@ -64,7 +64,10 @@ def _mesh(text: str) -> DeviceMesh:
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    parts = text.split(",") if text.strip(" ()") else []
+    inner = text.strip()
+    if inner[:1] + inner[-1:] in ("()", "[]"):  # as Python and this program print it
+        inner = inner[1:-1].strip()
+    parts = inner.removesuffix(",").split(",") if inner else []
     if not all(part.strip().isdecimal() for part in parts):
         raise typer.BadParameter(f"{text!r} is no shape: write the sizes of all dims, such as 8,16")
     return tuple(map(int, parts))

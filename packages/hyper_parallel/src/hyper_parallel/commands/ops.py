@@ -72,7 +72,9 @@ def _named(name: str, operators: list[Operator]) -> list[Operator]:
         for facts in operator.on_platforms.values():
             for each in facts.names:
                 spelled.setdefault(each, []).append(operator)
-    found = exact or spelled.get(name)
+    # A function is also known by a longer name than the table's: torch.nn.functional.gelu.
+    last = name.rpartition(".")[2]
+    found = exact or spelled.get(name) or [operator for operator in operators if operator.name == last]
     if found:
         return found
     known = [*(operator.name for operator in operators), *spelled]

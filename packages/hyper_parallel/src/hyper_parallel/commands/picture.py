@@ -22,7 +22,7 @@ MOST_COLUMNS: Final = 8
 FILLED, EMPTY, EDGE = "#4c78a8", "#f2f2f2", "#b0b0b0"
 
 
-def check_path(text: str | Path) -> Path:
+def check_path(text: str) -> Path:
     """The file of a picture.
 
     Raises:
@@ -30,9 +30,9 @@ def check_path(text: str | Path) -> Path:
     """
     path = Path(text)
     if path.suffix.lower() not in SUFFIXES:
-        raise typer.BadParameter(f"'{path}': a picture's name ends in {' or '.join(SUFFIXES)}")
+        raise typer.BadParameter(f"{text!r}: a picture's name ends in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"'{path}': there is no folder '{path.parent}'")
+        raise typer.BadParameter(f"{text!r}: there is no folder '{path.parent}'")
     return path
 
 

@@ -9,12 +9,13 @@ import typer
 from hyper_layout import LOCAL_KINDS, Step, format_layout
 from hyper_layout import plan as plan_steps
 from hyper_parallel.commands.arguments import DTYPE, ITEMSIZES, MESH, SHAPE, laid_out, mesh_text
-from hyper_parallel.commands.refusal import refusals
+from hyper_parallel.commands.refusal import refusals, refuse
 from hyper_parallel.commands.tables import show_table
 
 __all__ = ["plan"]
 
 DEFAULT = "f32"
+MOST_AXES = 6
 PLACEMENTS = "One placement per mesh axis: S(0),R or dp:S(0) tp:R."
 
 
@@ -45,6 +46,11 @@ def plan(
     with refusals():
         source = laid_out(src, mesh, shape, "'SRC'")
         goal = laid_out(dst, mesh, shape, "'DST'")
+        moved = mesh.ndim - (source.replicate_axes & goal.replicate_axes).bit_count()
+        if moved > MOST_AXES:
+            raise refuse(
+                f"{moved} mesh axes take part; the ways over more than {MOST_AXES} are too many to search"
+            )
         steps = plan_steps(source, goal, shape, size)
     typer.echo(f"{format_layout(element, shape, source)} -> {goal.notation} on {mesh_text(mesh)}")
     if not steps:
