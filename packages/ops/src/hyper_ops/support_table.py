@@ -26,8 +26,8 @@ reduces.
 
 *Compared* is what samples compare with one device, in every layout, on real processes: the *gradient* (and
 the value), the *value* alone (integers and truth values have no gradient), or `-`, nothing: there is no
-sample of its own. On PyTorch, every function that a tensor class can override is called besides, and its
-value compared.
+sample of its own. On PyTorch, nearly every function that a tensor class can override is called besides, and its
+its value compared.
 """
 _TITLES = {"torch": "PyTorch", "mindspore": "MindSpore"}
 
