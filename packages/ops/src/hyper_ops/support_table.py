@@ -26,7 +26,7 @@ reduces.
 
 *Compared* is what samples compare with one device, in every layout, on real processes: the *gradient* (and
 the value), the *value* alone (integers and truth values have no gradient), or `-`, nothing: there is no
-sample of its own. On PyTorch, nearly every function that a tensor class can override is called besides, and its
+sample of its own. On PyTorch, nearly every function that a tensor class can override is called besides, and
 its value compared.
 """
 _TITLES = {"torch": "PyTorch", "mindspore": "MindSpore"}
