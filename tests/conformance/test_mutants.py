@@ -118,6 +118,7 @@ MUTANTS: dict[str, tuple[str, Method, str]] = {
     "ranks counted backwards": ("rank", lambda self: sim.world_size() - 1 - current_world()[1], "processes"),
     "a world of one": ("world_size", lambda self: 1, "processes"),
     "any device type starts": ("start", lambda self, device_type: None, "processes"),
+    "no device to be seen": ("device_count", lambda self, device_type: 0, "processes"),
     "groups are sorted": ("group", lambda self, ranks: tuple(sorted(ranks)), "processes"),
     "no native group": ("native_group", lambda self, group: None, "processes"),
     "ranks of a group are sorted": ("group_ranks", lambda self, group: tuple(sorted(group)), "processes"),

@@ -1,28 +1,15 @@
-"""The command line."""
+"""The command line: what is installed, and its help. The commands have test files of their own."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hyper_dispatch import op_names
-from hyper_parallel import cli
-
-
-@pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+from hyper_parallel.commands import info
+from tests.hyper_parallel.command_line import run
 
 
 class Point:
@@ -30,50 +17,73 @@ class Point:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.module = "nowhere"
 
 
-def test_info_shows_versions_adapters_and_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "entry_points", lambda group: [Point("zeta"), Point("alpha")])
-    monkeypatch.setattr(cli, "get_platform", lambda: Point("alpha"))
-    output = invoke("info")
-    assert "hyper-parallel" in output and "python" in output
-    assert "alpha, zeta" in output
-    assert any("platform used" in line and "alpha" in line for line in output.splitlines())
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of installed adapters, which the test chooses."""
+    names: list[str] = []
+    monkeypatch.setattr(info, "entry_points", lambda group: [Point(name) for name in names])
+    monkeypatch.setattr(info, "_ask", lambda name: name)
+    monkeypatch.setattr(info, "_answer", lambda name: f"those of {name}")
+    return names
 
 
-def test_info_reports_a_missing_platform_instead_of_failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise RuntimeError("cannot tell which platform to use")
-
-    monkeypatch.setattr(cli, "get_platform", refuse)
-    assert "cannot tell which platform to use" in invoke("info")
-
-
-def test_ops_lists_every_registered_operator() -> None:
-    output = invoke("ops")
-    assert f"{len(op_names())} operators" in output
-    assert "layer_norm" in output and "scaled_dot_product_attention" in output
-
-
-def test_the_documented_support_table_is_the_generated_one() -> None:
-    documented = Path(__file__).parents[2] / "docs" / "operators.md"
-    assert documented.read_text() == invoke("ops", "--markdown"), (
-        "run: hyper-parallel ops --markdown > docs/operators.md"
+def test_info_shows_versions_adapters_devices_and_the_choice(
+    installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed += ["zeta", "alpha"]
+    monkeypatch.setattr(info, "default_platform", lambda: "alpha")
+    output = run("info")
+    rows = {" ".join(line.split()) for line in output.splitlines()}
+    assert {"platforms installed alpha, zeta", "platform used alpha", "devices of zeta those of zeta"} <= rows
+    assert any(row.startswith("python 3.") for row in rows) and any(
+        row.startswith("hyper-parallel ") for row in rows
+    )
+    assert (
+        "To choose: set HYPER_PARALLEL_PLATFORM=name, or call hyper_parallel.set_platform(name) first."
+        in rows
     )
 
 
-def test_ops_lists_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_path: Path) -> None:
-    environment = os.environ | {"HYPER_PARALLEL_OPS_YAML_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "hyper_parallel", "ops"]
-    (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {local: true}\n")
-    good = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert "my_shape_of" in good.stdout and "runs on locals" in good.stdout
+def test_info_reports_a_missing_platform_instead_of_failing(
+    installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYPER_PARALLEL_PLATFORM", raising=False)
+    monkeypatch.setattr("hyper_dtensor.platform.entry_points", lambda group: [])
+    assert "cannot tell which platform to use: installed none" in run("info")
+    monkeypatch.setenv("HYPER_PARALLEL_PLATFORM", "jax")
+    assert "jax, which is not installed" in run("info")
 
-    (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {lokal: true}\n")
-    bad = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert bad.returncode == 1
-    assert bad.stderr.startswith("error: ") and "own.yaml" in bad.stderr and "lokal" in bad.stderr
-    assert "Traceback" not in bad.stderr
+
+def answer(code: str, *arguments: str) -> str:
+    """What is made of a process that runs ``code``."""
+    command = [sys.executable, "-c", code, *arguments]
+    return info._answer(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+
+def test_devices() -> None:
+    said = json.dumps({"cpu": 1, "cuda": 8, "npu": 0})
+    assert answer(f"print('a greeting'); print('{said}')") == "cpu, cuda: 8, npu: none here"
+
+
+def test_a_platform_that_cannot_be_loaded_is_named_with_the_reason() -> None:
+    assert (
+        answer("raise OSError('libnone.so: cannot open')")
+        == "cannot be loaded: OSError: libnone.so: cannot open"
+    )
+    assert answer("import os; os._exit(7)") == "cannot be loaded: exit code 7"
+
+
+def test_a_platform_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "ASK_TIMEOUT", 0.2)
+    assert answer("import time; time.sleep(60)") == "no answer within 0 s"
+
+
+def test_a_platform_is_asked_in_a_process_of_its_own() -> None:
+    """The question itself: an adapter that is not installed is refused there, not here."""
+    assert "unknown platform 'no such platform'" in info._answer(info._ask("no such platform"))
 
 
 def test_module_runs_as_a_program() -> None:
@@ -84,5 +94,27 @@ def test_module_runs_as_a_program() -> None:
         check=True,
         timeout=60,
     )
-    assert "hyper-parallel" in result.stdout
-    assert "info" in result.stdout and "ops" in result.stdout
+    assert "Usage: hyper-parallel [OPTIONS] COMMAND [ARGS]" in result.stdout
+    for command in ("info", "ops", "layout", "plan"):
+        assert f"\n  {command} " in result.stdout
+
+
+@pytest.mark.parametrize("command", ["info", "ops", "layout", "plan"])
+def test_help_is_plain(command: str) -> None:
+    output = run(command, "--help")
+    assert run(command, "-h") == output
+    assert output.startswith(f"Usage: hyper-parallel {command} [OPTIONS]")
+    assert output.isascii(), "no boxes"
+
+
+def test_what_is_no_command() -> None:
+    assert "No such command 'layuot'" in run("layuot", code=2)
+
+
+def test_no_framework_is_imported() -> None:
+    code = (
+        "import sys\nfrom hyper_parallel.cli import app\n"
+        "try: app(['ops', 'add'])\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'torch_npu', 'mindspore', 'matplotlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, stdout=subprocess.DEVNULL)

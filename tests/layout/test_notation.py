@@ -7,8 +7,11 @@ from hyper_layout import (
     Partial,
     Replicate,
     Shard,
+    StridedShard,
     format_layout,
     parse_layout,
+    parse_placement,
+    parse_placements,
 )
 from tests.layout.every_layout import every_layout
 
@@ -54,3 +57,29 @@ def test_the_reader_is_generous():
 def test_bad_text(text: str, message: str):
     with pytest.raises(LayoutError, match=message):
         parse_layout(text, MESH)
+
+
+def test_placements_alone():
+    for layout in every_layout(MESH, 2):
+        listed = ",".join(placement.notation for placement in layout.placements)
+        assert parse_placements(layout.notation, MESH) == layout.placements
+        assert parse_placements(listed, MESH) == layout.placements
+    assert parse_placements(" SS(0,4) , S(-1) ", MESH) == (StridedShard(0, 4), Shard(-1))
+    assert parse_placements("P,P(avg)", MESH) == (Partial(), Partial("avg"))
+    assert parse_placement("P") is Partial()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("S(0),", "'' is no placement: write R, S"),
+        ("", "'' is no placement"),
+        ("S(0) R", r"'S\(0\) R' is no placement"),
+        ("dp:S(0)", "says nothing of mesh axis 'tp'"),
+        ("dp:S(0),tp:R", "does not begin with an axis"),
+        ("P(mean),R", "Partial knows the reduce_op sum, avg, max, min, prod, but got 'mean'"),
+    ],
+)
+def test_bad_placements(text: str, message: str):
+    with pytest.raises(LayoutError, match=message):
+        parse_placements(text, MESH)

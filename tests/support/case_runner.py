@@ -13,6 +13,7 @@ import pkgutil
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,7 @@ from tests.support.cases import Case, case_layouts, one_axis_columns, two_axis_c
 if TYPE_CHECKING:
     from tests.support.brute_force import Input, Sample
 
-__all__ = ["Outcome", "run_sample"]
+__all__ = ["Outcome", "call_alone", "run_sample"]
 
 Tensor: TypeAlias = Any
 
@@ -113,10 +114,7 @@ class _Runner:
 
     def call(self, tensors: Sequence[Tensor], variant: Any) -> Any:
         """The operation on tensors, plain or distributed."""
-        given = (list(tensors),) if self.sample.tensors_in_list else tuple(tensors)
-        if isinstance(variant, Mapping):
-            return self.function(*given, **variant)
-        return self.function(*given, *variant)
+        return _call(self.sample, self.function, tensors, variant)
 
     def accepts(self, case: Case) -> bool:
         """Whether the first call of a case is accepted, in any mode; not compared with anything."""
@@ -350,12 +348,7 @@ class _Reference:
     def __init__(self, runner: _Runner, variant: Any) -> None:
         import torch
 
-        sample = runner.sample
-        leaves = []
-        for given, value in zip(runner.inputs, runner.values, strict=True):
-            leaf = value.clone()
-            leaves.append(leaf.requires_grad_(sample.grads and given.grad and value.is_floating_point()))
-        tensors = [leaf.clone() if sample.inplace and i == 0 else leaf for i, leaf in enumerate(leaves)]
+        leaves, tensors = _alone(runner.sample, runner.values)
         self.outputs = _flatten(runner.call(tensors, variant))
         self.target = tensors[0].detach().clone()
         self.weights: list[Tensor] = []
@@ -374,6 +367,29 @@ class _Reference:
             loss.backward()
         self.outputs = [o.detach() if isinstance(o, torch.Tensor) else o for o in self.outputs]
         self.gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+
+
+def call_alone(sample: Sample, variant: Any, watched: AbstractContextManager[Any]) -> Any:
+    """The call of a sample on one device, inside of a context."""
+    inputs: Sequence[Any] = sample.inputs
+    _, tensors = _alone(sample, [_values(given, number) for number, given in enumerate(inputs)])
+    with watched:
+        return _call(sample, _resolve(sample.call), tensors, variant)
+
+
+def _alone(sample: Sample, values: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The leaves and the tensors of the call on one device."""
+    leaves = []
+    inputs: Sequence[Any] = sample.inputs
+    for given, value in zip(inputs, values, strict=True):
+        leaf = value.clone()
+        leaves.append(leaf.requires_grad_(sample.grads and given.grad and value.is_floating_point()))
+    return leaves, [leaf.clone() if sample.inplace and i == 0 else leaf for i, leaf in enumerate(leaves)]
+
+
+def _call(sample: Sample, function: Callable[..., Any], tensors: Sequence[Tensor], variant: Any) -> Any:
+    given = (list(tensors),) if sample.tensors_in_list else tuple(tensors)
+    return function(*given, **variant) if isinstance(variant, Mapping) else function(*given, *variant)
 
 
 @functools.cache

@@ -49,12 +49,20 @@ class SimulatedPlatform:
 
     def start(self, device_type: str) -> None:
         """Remember that the backend of ``device_type`` was asked for."""
-        if device_type not in self.device_types:
-            known = ", ".join(self.device_types)
-            raise ValueError(f"unknown device type {device_type!r}: this platform has {known}")
+        self._check_known(device_type)
         world, _ = current_world()
         if world is not None:
             world.started.add(device_type)
+
+    def device_count(self, device_type: str) -> int:
+        """The one that NumPy computes on."""
+        self._check_known(device_type)
+        return 1
+
+    def _check_known(self, device_type: str) -> None:
+        if device_type not in self.device_types:
+            known = ", ".join(self.device_types)
+            raise ValueError(f"unknown device type {device_type!r}: this platform has {known}")
 
     def group(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """The ranks themselves."""

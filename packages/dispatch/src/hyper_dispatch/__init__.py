@@ -15,6 +15,7 @@ from hyper_dispatch.effects import NO_EFFECTS as NO_EFFECTS
 from hyper_dispatch.effects import Effects as Effects
 from hyper_dispatch.errors import RegistryError as RegistryError
 from hyper_dispatch.errors import RuleError as RuleError
+from hyper_dispatch.generate import row_of as row_of
 from hyper_dispatch.generate import strategies as strategies
 from hyper_dispatch.registry import find_op as find_op
 from hyper_dispatch.registry import load_yaml as load_yaml

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, Final
 
 from hyper_dispatch.distributed_op import DistributedOp
+from hyper_dispatch.effects import Effects
 from hyper_dispatch.registry import find_op
 from hyper_dispatch.rows import INVARIANT, ONCE, Row, Token
 from hyper_layout import REDUCE_OPS, DeviceMesh, Layout, Partial, Placement, Replicate, Shard
@@ -56,6 +57,17 @@ def _row(
         outputs, effects = op.infer_layout([*layouts, *statics])
     except ValueError:
         return None
+    return row_of(placements, outputs, effects)
+
+
+def row_of(placements: Sequence[Placement], outputs: Sequence[Layout | None], effects: Effects | None) -> Row:
+    """What an inference on a mesh of one axis answered, as a row.
+
+    Args:
+        placements: Those of the operands that were asked about.
+        outputs: The layouts of the results; an output that is no tensor reads as Replicate.
+        effects: What else the inference says, if anything; `+` and `I` stand where it does.
+    """
     inputs: list[Token] = list(placements)
     results: list[Token] = [Replicate() if layout is None else layout.placements[0] for layout in outputs]
     if effects is not None:

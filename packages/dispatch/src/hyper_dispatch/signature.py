@@ -24,7 +24,16 @@ class Signature:
         varargs: Name of the parameter that takes the remaining positional arguments, or None.
     """
 
-    __slots__ = ("_aliases", "_bind", "_first_keyword_only", "_position", "names", "text", "varargs")
+    __slots__ = (
+        "_aliases",
+        "_bind",
+        "_first_keyword_only",
+        "_optional",
+        "_position",
+        "names",
+        "text",
+        "varargs",
+    )
 
     def __init__(self, text: str, op_name: str = "operation") -> None:
         """Read a signature.
@@ -66,6 +75,7 @@ class Signature:
         self.names = tuple(names)
         self.varargs = varargs
         self._first_keyword_only = len(names) if first_keyword_only is None else first_keyword_only
+        self._optional = {name.removeprefix("_default_") for name in defaults}
         self._position = {name: index for index, name in enumerate(names)}
         self._bind = _compile(op_name, names, source, defaults, text)
 
@@ -105,6 +115,10 @@ class Signature:
     def keyword_only(self, name: str) -> bool:
         """Whether a parameter can be given by keyword only."""
         return self._position[name] >= self._first_keyword_only
+
+    def is_required(self, name: str) -> bool:
+        """Whether a call must give a parameter: it has no default and does not take what remains."""
+        return name not in self._optional and name != self.varargs
 
     def name_of(self, position: int) -> str:
         """Name of the parameter that positional argument number `position` goes to."""

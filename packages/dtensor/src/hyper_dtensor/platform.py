@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from hyper_dtensor.dtensor import DTensor
     from hyper_dtensor.spec import Spec
 
-__all__ = ["ENTRY_POINT_GROUP", "LocalOps", "Platform", "get_platform", "set_platform"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "ENVIRONMENT_VARIABLE",
+    "LocalOps",
+    "Platform",
+    "chosen_platform",
+    "default_platform",
+    "get_platform",
+    "set_platform",
+]
 
 ENTRY_POINT_GROUP = "hyper_parallel.platforms"
 ENVIRONMENT_VARIABLE = "HYPER_PARALLEL_PLATFORM"
@@ -73,6 +82,15 @@ class Platform(Protocol):
         Raises:
             ValueError: For a device type that the platform does not know.
             RuntimeError: If the backend of the device is not installed; says what to install.
+        """
+
+    def device_count(self, device_type: str) -> int:
+        """How many devices of ``device_type`` this process could use; ``cpu`` is one device.
+
+        0 where there is none, or what it needs is not installed. Starts nothing.
+
+        Raises:
+            ValueError: For a device type that the platform does not know.
         """
 
     def group(self, ranks: tuple[int, ...]) -> Group:
@@ -273,6 +291,19 @@ def set_platform(platform: str | Platform) -> Platform:
         return _chosen
 
 
+@contextmanager
+def chosen_platform(platform: Platform) -> Iterator[None]:
+    """Choose a platform for a block of code, in all threads; what was chosen before holds again behind it."""
+    global _chosen
+    before = _chosen
+    set_platform(platform)
+    try:
+        yield
+    finally:
+        with _lock:
+            _chosen = before
+
+
 def _current_rank() -> int:
     """The rank of this process; 0 where no adapter is installed and layouts are mere arithmetic."""
     if _chosen is not None:
@@ -298,10 +329,15 @@ def get_platform() -> Platform:
     Raises:
         RuntimeError: If that does not single one out; lists what is installed and how to choose.
     """
-    return _chosen if _chosen is not None else set_platform(_default_name())
+    return _chosen if _chosen is not None else set_platform(default_platform())
 
 
-def _default_name() -> str:
+def default_platform() -> str:
+    """The name of the platform that is used where `set_platform` was not called. Nothing is imported.
+
+    Raises:
+        RuntimeError: As `get_platform`.
+    """
     from_environment = os.environ.get(ENVIRONMENT_VARIABLE)
     if from_environment:
         return from_environment

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyper_dispatch import register_op
+    from hyper_dispatch import RegistryError, RuleError, register_op
     from hyper_dtensor import (
         CommDebugMode,
         DTensor,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Layout,
         LayoutError,
         Partial,
+        Placement,
         Replicate,
         Shard,
         StridedShard,
@@ -62,11 +63,14 @@ __all__ = [
     "NoParallel",
     "ParallelStyle",
     "Partial",
+    "Placement",
     "PrepareModuleInput",
     "PrepareModuleInputOutput",
     "PrepareModuleOutput",
+    "RegistryError",
     "Replicate",
     "RowwiseParallel",
+    "RuleError",
     "SequenceParallel",
     "Shard",
     "StridedShard",
@@ -101,11 +105,14 @@ _OWNERS = {
     "NoParallel": "hyper_tensor_parallel",
     "ParallelStyle": "hyper_tensor_parallel",
     "Partial": "hyper_layout",
+    "Placement": "hyper_layout",
     "PrepareModuleInput": "hyper_tensor_parallel",
     "PrepareModuleInputOutput": "hyper_tensor_parallel",
     "PrepareModuleOutput": "hyper_tensor_parallel",
+    "RegistryError": "hyper_dispatch",
     "Replicate": "hyper_layout",
     "RowwiseParallel": "hyper_tensor_parallel",
+    "RuleError": "hyper_dispatch",
     "SequenceParallel": "hyper_tensor_parallel",
     "Shard": "hyper_layout",
     "StridedShard": "hyper_layout",

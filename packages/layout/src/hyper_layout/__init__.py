@@ -10,7 +10,7 @@ from hyper_layout.mesh import (
     set_group_source,
     set_rank_source,
 )
-from hyper_layout.notation import format_layout, parse_layout
+from hyper_layout.notation import format_layout, parse_layout, parse_placements
 from hyper_layout.placement import (
     REDUCE_OPS,
     Partial,
@@ -43,6 +43,7 @@ __all__ = [
     "mesh_for_rank",
     "parse_layout",
     "parse_placement",
+    "parse_placements",
     "plan",
     "set_group_source",
     "set_rank_source",

@@ -1,7 +1,8 @@
 """The one notation of layouts, printed and parsed: ``f32[8,16] dp:S(0) tp:P(sum)``.
 
 A tensor is a short dtype name and its global shape; then comes each mesh axis with its placement: ``R``,
-``S(dim)``, ``SS(dim, split_factor)`` or ``P(reduce_op)``.
+``S(dim)``, ``SS(dim, split_factor)`` or ``P(reduce_op)``. Placements alone may also be listed in the order of
+the axes: ``S(0),P(sum)``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hyper_layout.mesh import DeviceMesh
 from hyper_layout.placement import Placement, parse_placement
 
 _TENSOR: Final = re.compile(r"(\w+)\[((?:\d+(?:, ?\d+)*)?)\](?:\s+|$)")
+_COMMA: Final = re.compile(r",(?![^()]*\))")  # not those inside of parentheses
 _AXIS: Final = re.compile(r"(\w+):([A-Z]+(?:\([^()]*\))?)(?:\s+|$)")
 
 
@@ -51,8 +53,31 @@ def parse_layout(text: str, mesh: DeviceMesh) -> tuple[str, tuple[int, ...], Lay
     if head is None:
         raise LayoutError(f"{text!r} does not begin with a dtype and a shape, such as 'f32[8,16]'")
     shape = tuple(map(int, head[2].split(","))) if head[2] else ()
+    return head[1], shape, Layout.from_placements(mesh, _by_axis(text, head.end(), mesh), len(shape))
+
+
+def parse_placements(text: str, mesh: DeviceMesh) -> tuple[Placement, ...]:
+    """Reads placements, by axis (``dp:S(0) tp:P(sum)``) or listed in the order of the axes (``S(0),P(sum)``).
+
+    Args:
+        text: The placements; ``P`` stands for ``P(sum)``.
+        mesh: The mesh that has these axes.
+
+    Returns:
+        The placements. Whether a list has one per mesh axis is for `Layout` to see.
+
+    Raises:
+        LayoutError: If the text is of neither form, or names the axes of the mesh, but not each exactly once.
+    """
+    text = text.strip()
+    if ":" in text:
+        return _by_axis(text, 0, mesh)
+    return tuple(parse_placement(part.strip()) for part in _COMMA.split(text))
+
+
+def _by_axis(text: str, place: int, mesh: DeviceMesh) -> tuple[Placement, ...]:
+    """The placements that ``text`` names from ``place`` on."""
     placements: dict[int, Placement] = {}
-    place = head.end()
     while place < len(text):
         entry = _AXIS.match(text, place)
         if entry is None:
@@ -65,5 +90,4 @@ def parse_layout(text: str, mesh: DeviceMesh) -> tuple[str, tuple[int, ...], Lay
     missing = [name for axis, name in enumerate(mesh.mesh_dim_names) if axis not in placements]
     if missing:
         raise LayoutError(f"{text!r} says nothing of mesh axis {', '.join(map(repr, missing))}")
-    ordered = tuple(placements[axis] for axis in range(mesh.ndim))
-    return head[1], shape, Layout.from_placements(mesh, ordered, len(shape))
+    return tuple(placements[axis] for axis in range(mesh.ndim))

@@ -203,18 +203,20 @@ def parse_placement(text: str) -> Placement:
     """Reads the short form of one placement, the inverse of ``Placement.notation``.
 
     Args:
-        text: ``R``, ``S(0)``, ``SS(0, 2)`` or ``P(sum)``.
+        text: ``R``, ``S(0)``, ``SS(0, 2)`` or ``P(sum)``, for which ``P`` is short.
 
     Raises:
         LayoutError: If the text is none of these.
     """
     found = _NOTATION.fullmatch(text)
     if found is None:
-        raise LayoutError(f"{text!r} is no placement: write R, S(0), SS(0, 2) or P(sum)")
+        raise LayoutError(f"{text!r} is no placement: write R, S(0), SS(0, 2), P or P(sum)")
     if found[1] is not None:
         return Shard(int(found[1]))
     if found[2] is not None:
         return StridedShard(int(found[2]), int(found[3]))
+    if text == "P":
+        return Partial()
     return Replicate() if found[4] is None else Partial(found[4])
 
 
@@ -234,7 +236,7 @@ def _all_partials() -> dict[str, Partial]:
     return partials
 
 
-_NOTATION: Final = re.compile(r"R|S\((-?\d+)\)|SS\((-?\d+), ?(\d+)\)|P\((\w+)\)")
+_NOTATION: Final = re.compile(r"R|S\((-?\d+)\)|SS\((-?\d+), ?(\d+)\)|P\((\w+)\)|P")
 _SHARDS: dict[int, Shard] = {}
 _STRIDED_SHARDS: dict[tuple[int, int], StridedShard] = {}
 _PARTIALS: dict[str, Partial] = _all_partials()

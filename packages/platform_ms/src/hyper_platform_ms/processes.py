@@ -56,6 +56,14 @@ class MindSporeGroup:
         return placed
 
 
+def _device(device_type: str) -> str:
+    if device_type not in DEVICES:
+        raise ValueError(
+            f"unknown device type {device_type!r}; the MindSpore platform knows {', '.join(DEVICES)}"
+        )
+    return DEVICES[device_type]
+
+
 class MindSporeProcesses:
     """The process verbs of the platform."""
 
@@ -80,13 +88,9 @@ class MindSporeProcesses:
             ValueError: For an unknown device type.
             RuntimeError: If this build of MindSpore does not have the device.
         """
-        if device_type not in DEVICES:
-            raise ValueError(
-                f"unknown device type {device_type!r}; the MindSpore platform knows {', '.join(DEVICES)}"
-            )
+        device = _device(device_type)
         if is_initialized():
             return
-        device = DEVICES[device_type]
         try:
             mindspore.set_device(device, *(_local_rank() if device == "Ascend" else ()))
         except (RuntimeError, ValueError) as error:
@@ -101,6 +105,15 @@ class MindSporeProcesses:
         self._groups.clear()
         if "MS_ROLE" in os.environ or "RANK_TABLE_FILE" in os.environ:
             init()
+
+    def device_count(self, device_type: str) -> int:
+        """Devices that this process could use; 0 where this build of MindSpore or the machine has none.
+
+        Raises:
+            ValueError: For an unknown device type.
+        """
+        device = _device(device_type)
+        return int(mindspore.hal.device_count(device)) if mindspore.hal.is_available(device) else 0
 
     def group(self, ranks: tuple[int, ...]) -> MindSporeGroup:
         """The group of ``ranks``; made on first use by its members alone.

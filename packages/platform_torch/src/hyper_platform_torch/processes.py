@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 __all__ = ["BACKENDS", "TorchGroup", "TorchProcesses"]
@@ -43,6 +44,13 @@ def _require_npu() -> None:
         ) from error
 
 
+def _check_known(device_type: str) -> None:
+    if device_type not in BACKENDS:
+        raise ValueError(
+            f"unknown device type {device_type!r}; the torch platform knows {', '.join(BACKENDS)}"
+        )
+
+
 class TorchProcesses:
     """The process verbs of the platform."""
 
@@ -75,10 +83,7 @@ class TorchProcesses:
             ValueError: For an unknown device type.
             RuntimeError: If torch_npu, CANN or the backend is missing.
         """
-        if device_type not in BACKENDS:
-            raise ValueError(
-                f"unknown device type {device_type!r}; the torch platform knows {', '.join(BACKENDS)}"
-            )
+        _check_known(device_type)
         if device_type == "npu":
             _require_npu()
         if dist.is_initialized():
@@ -95,6 +100,22 @@ class TorchProcesses:
             dist.init_process_group(backend)
         else:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+    def device_count(self, device_type: str) -> int:
+        """Devices that this process could use; 0 where there is none, or its backend or torch_npu is missing.
+
+        Raises:
+            ValueError: For an unknown device type.
+        """
+        _check_known(device_type)
+        if device_type == "npu":
+            try:
+                _require_npu()
+            except RuntimeError:
+                return 0
+        if not dist.is_backend_available(BACKENDS[device_type]):
+            return 0
+        return 1 if device_type == "cpu" else int(getattr(torch, device_type).device_count())
 
     def group(self, ranks: tuple[int, ...]) -> TorchGroup:
         """The group of ``ranks``; made on first use by its members alone.

@@ -42,6 +42,15 @@ def an_unknown_device_type_is_named(here: Here) -> None:
 
 
 @case(1)
+def it_counts_its_devices(here: Here) -> None:
+    """``device_count`` is at least 1 where the suite runs, else 0 or more; an unknown type is refused."""
+    platform = here.platform
+    assert platform.device_count(here.harness.device_type) >= 1
+    assert all(platform.device_count(each) >= 0 for each in platform.device_types)
+    here.refused(lambda: platform.device_count("abacus"), ValueError, says="abacus")
+
+
+@case(1)
 def an_unknown_platform_is_named(here: Here) -> None:
     """``set_platform`` refuses a name that no adapter has, and lists the installed ones."""
     here.refused(lambda: set_platform("no such platform"), ValueError, says="no such platform")

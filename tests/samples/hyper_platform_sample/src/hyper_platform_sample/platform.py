@@ -53,10 +53,15 @@ class SamplePlatform:
 
     def start(self, device_type: str) -> None:
         """Nothing but a check: the processes have met when they were started."""
+        self.device_count(device_type)
+
+    def device_count(self, device_type: str) -> int:
+        """One CPU."""
         if device_type not in self.device_types:
             raise ValueError(
                 f"unknown device type {device_type!r}: {self.name} has {', '.join(self.device_types)}"
             )
+        return 1
 
     def group(self, ranks: Group) -> Group:
         """The ranks: nobody else has to know."""
