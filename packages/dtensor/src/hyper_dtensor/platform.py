@@ -275,9 +275,9 @@ def _load(name: str) -> Platform:
 def set_platform(platform: str | Platform) -> Platform:
     """Choose the platform of this process, by adapter name or as an instance.
 
-    One process uses one platform: tensors, groups and cached layouts belong to it, and importing an adapter may change
-    its framework. The first choice is final, whether it is made here or by `get_platform`; choosing the
-    same again is fine. Tests of core code may exchange it: `hyper_dtensor.testing.platform_of_a_test`.
+    One process uses one platform: tensors, groups and cached layouts belong to it, and importing an adapter
+    may change its framework. The first choice is final, whether it is made here or by `get_platform`; the
+    same may be chosen again. Tests of core code may exchange it: `hyper_dtensor.testing.platform_of_a_test`.
 
     Returns:
         The platform of this process.
@@ -302,8 +302,8 @@ def _choose(platform: str | Platform, reason: str) -> Platform:
             _entry_point(name)  # an unknown name is that first of all
         another = f"another instance of {name!r}" if name == _chosen.name else repr(name)
         raise RuntimeError(
-            f"this process uses the platform {_chosen.name!r} (since {_since}) and cannot change to {another}: "
-            "one process uses one platform; run what needs the other one in a process of its own"
+            f"this process uses the platform {_chosen.name!r} (since {_since}) and cannot change to "
+            f"{another}: one process uses one platform; run what needs the other one in a process of its own"
         )
     return _chosen
 
@@ -336,17 +336,19 @@ def get_platform() -> Platform:
     """The platform of this process (design section 1).
 
     What ``set_platform`` or ``HYPER_PARALLEL_PLATFORM`` says, else the installed adapter whose framework
-    is already imported, else the only installed one. What it is at the first call, it stays: one process uses one
-    platform.
+    is already imported, else the only installed one. What it is at the first call, it stays: one process
+    uses one platform.
 
     Raises:
         RuntimeError: If that does not single one out; lists what is installed and how to choose.
     """
-    if _chosen is not None:
-        return _chosen
+    return _chosen if _chosen is not None else _first_use()
+
+
+def _first_use() -> Platform:
     with _lock:
         # Another thread may have chosen meanwhile.
-        return _chosen if _chosen is not None else _choose(*_default())
+        return _choose(*_default()) if _chosen is None else _chosen
 
 
 def _default() -> tuple[str, str]:
