@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.case import Result
+from benchmarks.case import TORCH, Quantity, Result
 from benchmarks.targets import Target
 from benchmarks.timing import Pace, Sample
 
@@ -24,17 +24,21 @@ __all__ = ["print_comparison", "print_results", "print_targets", "write_json"]
 
 
 def print_results(console: Console, results: Sequence[Result], libraries: Sequence[str]) -> None:
-    """One table per group: medians and spreads in microseconds, and what is bounded."""
+    """One table per group: medians and spreads in microseconds, how they compare, and what is bounded."""
     for group in dict.fromkeys(result.group for result in results):
         table = Table(title=group, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("case", no_wrap=True)
-        for column in (*(f"{name} us" for name in libraries), "overhead", "measured", "bound"):
+        compared = Quantity.OVERHEAD if TORCH in libraries else Quantity.OVER_PLAIN
+        for column in (*(f"{name} us" for name in libraries), compared, "measured", "bound"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("met")
         of_group = [result for result in results if result.group == group]
         for result in of_group:
             table.add_row(
-                result.name, *(_cell(result.samples.get(name)) for name in libraries), *_bound(result)
+                result.name,
+                *(_cell(result.samples.get(name)) for name in libraries),
+                _ratio(result.value(compared)),
+                *_bound(result),
             )
         console.print(table)
         for note in dict.fromkeys(result.note for result in of_group if result.note):
@@ -119,15 +123,16 @@ def _digits(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _bound(result: Result) -> tuple[str, str, str, str]:
-    """Overhead, the bounded quantity, its bound, verdict."""
-    overhead = "-" if result.overhead is None else f"{result.overhead:.2f}"
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _bound(result: Result) -> tuple[str, str, str]:
+    """The bounded quantity, its bound, verdict."""
     if result.bound is None:
-        return overhead, "", "", ""
-    value = result.value(result.bound.quantity)
-    shown = "-" if value is None else f"{value:.2f}"
+        return "", "", ""
     bound = f"{result.bound.quantity} <= {result.bound.most:g}"
-    return overhead, shown, bound, _verdict(bool(result.met))
+    return _ratio(result.value(result.bound.quantity)), bound, _verdict(bool(result.met))
 
 
 def _verdict(met: bool) -> str:
