@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("GLOG_v", "3")  # MindSpore's own warnings would stand between the tables
+# One thread, and none of MindSpore's own warnings between the tables.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GLOG_v", "3")
 
 import dataclasses
 from collections.abc import Iterator
