@@ -20,6 +20,7 @@ from hyper_dtensor import DTensor
 from hyper_platform_ms.checkpoints import is_saving, keep_parts
 from hyper_platform_ms.functions import make_overridable
 from hyper_platform_ms.graph_mode import refuse_in_graphs
+from hyper_platform_ms.optimizers import watch_optimizers
 from hyper_platform_ms.tensor import MindSporeDTensor
 
 __all__ = ["intercept"]
@@ -106,4 +107,5 @@ def intercept() -> None:
     Parameter.set_data = _takes_whole(Parameter.set_data)
     make_overridable()
     keep_parts()
+    watch_optimizers()
     refuse_in_graphs()
