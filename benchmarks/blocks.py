@@ -1,8 +1,8 @@
-"""A transformer block of plain modules, and its two plans in both libraries."""
+"""A transformer block of plain modules, under its two plans in both libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,13 +15,10 @@ import hyper_parallel
 from benchmarks import hand_written
 from benchmarks.case import OURS, PLAIN, TORCH, Bound, Case, Quantity
 from benchmarks.libraries import RANKS, Ours, TorchDTensor
+from benchmarks.plans import BATCH, BLOCK, FEATURES, HEADS, HIDDEN, SEQUENCE, dispatched, plan
 from benchmarks.timing import Call, Side
-from hyper_dispatch import dispatcher
 
-__all__ = ["BLOCK", "Attention", "Block", "GatedMlp", "blocks", "plan"]
-
-BLOCK = "block forward + backward"
-HIDDEN, HEADS, FEATURES, BATCH, SEQUENCE = 64, 8, 128, 1, 16
+__all__ = ["Attention", "Block", "GatedMlp", "blocks"]
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -90,40 +87,6 @@ class Block(nn.Module):
         return output
 
 
-def plan(library: Any, tensor: Any, *, sequence: bool) -> Mapping[str, Any]:
-    """The plan of a block.
-
-    Args:
-        library: The module with the styles.
-        tensor: The module with the placements.
-        sequence: Sequence parallelism, with distributed tensors kept between all modules. Otherwise only
-            attention and MLP are split, and what is between the projections is local.
-    """
-    column, row = library.ColwiseParallel, library.RowwiseParallel
-    if not sequence:
-        return {
-            **{f"attention.{name}_proj": column() for name in "qkv"},
-            "attention.o_proj": row(),
-            "mlp.gate_proj": column(),
-            "mlp.up_proj": column(),
-            "mlp.down_proj": row(),
-        }
-    by_sequence, whole = tensor.Shard(1), tensor.Replicate()
-    entrance = {"input_layouts": (by_sequence,), "desired_input_layouts": (whole,)}
-    kept = {"use_local_output": False}
-    return {
-        "norm1": library.SequenceParallel(**kept),
-        "attention": library.PrepareModuleInput(**entrance),
-        **{f"attention.{name}_proj": column(**kept) for name in "qkv"},
-        "attention.o_proj": row(output_layouts=by_sequence, **kept),
-        "norm2": library.SequenceParallel(**kept),
-        "mlp": library.PrepareModuleInput(**entrance),
-        "mlp.gate_proj": column(**kept),
-        "mlp.up_proj": column(**kept),
-        "mlp.down_proj": row(output_layouts=by_sequence, **kept),
-    }
-
-
 def blocks(theirs: TorchDTensor, ours: Ours) -> Iterator[Case]:
     """The block with plain styles, and with sequence parallelism."""
     yield _case(theirs, ours, sequence=False, most=1.4)
@@ -146,7 +109,7 @@ def _case(theirs: TorchDTensor, ours: Ours, *, sequence: bool, most: float) -> C
         TORCH: _steps(there, local, (lambda x: theirs.wrap(x, 1)) if sequence else as_it_is),
         OURS: _steps(here, local, (lambda x: ours.wrap(x, 1)) if sequence else as_it_is),
     }
-    count = _dispatched(sides[OURS])
+    count = dispatched(sides[OURS])
     note = f"{count} dispatched operations per step; plain: hand-written collectives"
     if sequence:
         note += "; DTensors throughout; torch DTensor has no rule for attention on the CPU: locals there"
@@ -188,15 +151,3 @@ def _steps(
         return [step] * count
 
     return calls
-
-
-def _dispatched(side: Side) -> int:
-    """Operations that our dispatcher sees in one call."""
-
-    def total() -> int:
-        return sum(info.hits + info.misses for info in dispatcher.cache_info().values())
-
-    (call,) = side(1)
-    before = total()
-    call()
-    return total() - before

@@ -6,7 +6,7 @@ the work of the host.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,30 +15,28 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import hyper_parallel
 
-__all__ = ["RANKS", "Library", "Ours", "Plain", "TorchDTensor", "start"]
+__all__ = ["RANKS", "Ours", "Plain", "TorchDTensor", "start"]
 
 RANKS = 8
 
 
-class Library(Protocol):
-    """Makes tensors of one library.
-
-    Attributes:
-        name: The column of the report.
-        ranks: The factor between the local and the global size of a sharded dim.
-    """
-
-    name: str
-    ranks: int
+class _OfTorch:
+    """What is made alike in all three."""
 
     def wrap(self, local: torch.Tensor, shard: int | None) -> Any:
-        """The tensor whose local part is ``local``: split along the dim ``shard``, or whole on every rank."""
+        """See `Library`."""
+        raise NotImplementedError
 
-    def summand(self, local: torch.Tensor) -> Any:
-        """The tensor that is the sum of all ranks' ``local``."""
+    def leaf(self, shape: tuple[int, ...], shard: int | None, *, grad: bool, weight: bool) -> Any:
+        """See `Library`; a weight is a tensor like any other."""
+        return self.wrap(torch.randn(shape), shard).requires_grad_(grad)
+
+    def ids(self, shape: tuple[int, ...], high: int) -> Any:
+        """See `Library`."""
+        return self.wrap(torch.randint(0, high, shape), None)
 
 
-class Plain:
+class Plain(_OfTorch):
     """Local tensors alone: what the other two run underneath."""
 
     name = "plain"
@@ -48,12 +46,8 @@ class Plain:
         """The local tensor itself."""
         return local
 
-    def summand(self, local: torch.Tensor) -> Any:
-        """The local tensor itself."""
-        return local
 
-
-class TorchDTensor:
+class TorchDTensor(_OfTorch):
     """``torch.distributed.tensor``."""
 
     name = "torch DTensor"
@@ -68,11 +62,11 @@ class TorchDTensor:
         return torch_tensor.DTensor.from_local(local, self.mesh, [placement])
 
     def summand(self, local: torch.Tensor) -> Any:
-        """See `Library`."""
+        """The tensor that is the sum of all ranks' ``local``."""
         return torch_tensor.DTensor.from_local(local, self.mesh, [torch_tensor.Partial()])
 
 
-class Ours:
+class Ours(_OfTorch):
     """``hyper_parallel``."""
 
     name = "ours"
@@ -87,7 +81,7 @@ class Ours:
         return hyper_parallel.DTensor.from_local(local, self.mesh, [placement])
 
     def summand(self, local: torch.Tensor) -> Any:
-        """See `Library`."""
+        """The tensor that is the sum of all ranks' ``local``."""
         return hyper_parallel.DTensor.from_local(local, self.mesh, [hyper_parallel.Partial()])
 
 

@@ -6,47 +6,13 @@ Both libraries lay them out alike, as tensor-parallel models do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
-
 import torch
 import torch.nn.functional as F
 
-from benchmarks.libraries import Library
+from benchmarks.library import VOCABULARY, Maker, Operator
 from benchmarks.timing import Call
 
-__all__ = ["OPERATORS", "Maker", "Operator", "layer_norm", "linear", "matmul"]
-
-VOCABULARY = 32
-
-
-@dataclass(frozen=True)
-class Maker:
-    """Makes the operands of one call.
-
-    Attributes:
-        library: Whose tensors they are.
-        rows: Local size.
-        cols: Local size; a multiple of 4.
-        grad: Whether floating operands need gradients.
-    """
-
-    library: Library
-    rows: int = 16
-    cols: int = 16
-    grad: bool = False
-
-    def tensor(self, *shape: int, shard: int | None) -> Any:
-        """A leaf whose local part has ``shape``."""
-        return self.library.wrap(torch.randn(shape), shard).requires_grad_(self.grad)
-
-    def ids(self, *shape: int) -> Any:
-        """Token ids, the same on every rank."""
-        return self.library.wrap(torch.randint(0, VOCABULARY, shape), None)
-
-
-Operator: TypeAlias = Callable[[Maker], Call]
+__all__ = ["ON_NEW_OPERANDS", "OPERATORS"]
 
 
 def add(m: Maker) -> Call:
@@ -147,3 +113,5 @@ OPERATORS: dict[str, Operator] = {
         sum_, view, transpose, cat, split, getitem, embedding,
     )
 }  # fmt: skip
+ON_NEW_OPERANDS = {operator.__name__: operator for operator in (linear, matmul, layer_norm)}
+"""Those that use a whole tensor differently on each rank."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.case import Bound, Case, Quantity
-from benchmarks.libraries import Library
+from benchmarks.library import Library
 from benchmarks.timing import Side
 
 __all__ = ["OPTIMIZER", "adamw"]

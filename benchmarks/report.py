@@ -16,27 +16,29 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.case import OURS, PLAIN, TORCH, Result
+from benchmarks.case import TORCH, Quantity, Result
 from benchmarks.targets import Target
 from benchmarks.timing import Pace, Sample
 
 __all__ = ["print_comparison", "print_results", "print_targets", "write_json"]
 
-LIBRARIES = (PLAIN, TORCH, OURS)
 
-
-def print_results(console: Console, results: Sequence[Result]) -> None:
-    """One table per group: medians and spreads in microseconds, and what is bounded."""
+def print_results(console: Console, results: Sequence[Result], libraries: Sequence[str]) -> None:
+    """One table per group: medians and spreads in microseconds, how they compare, and what is bounded."""
     for group in dict.fromkeys(result.group for result in results):
         table = Table(title=group, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("case", no_wrap=True)
-        for column in (*(f"{name} us" for name in LIBRARIES), "overhead", "measured", "bound"):
+        compared = Quantity.OVERHEAD if TORCH in libraries else Quantity.OVER_PLAIN
+        for column in (*(f"{name} us" for name in libraries), compared, "measured", "bound"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("met")
         of_group = [result for result in results if result.group == group]
         for result in of_group:
             table.add_row(
-                result.name, *(_cell(result.samples.get(name)) for name in LIBRARIES), *_bound(result)
+                result.name,
+                *(_cell(result.samples.get(name)) for name in libraries),
+                _ratio(result.value(compared)),
+                *_bound(result),
             )
         console.print(table)
         for note in dict.fromkeys(result.note for result in of_group if result.note):
@@ -58,7 +60,9 @@ def print_targets(console: Console, targets: Sequence[Target]) -> None:
     console.print(table)
 
 
-def print_comparison(console: Console, results: Sequence[Result], path: Path) -> None:
+def print_comparison(
+    console: Console, results: Sequence[Result], path: Path, libraries: Sequence[str]
+) -> None:
     """The medians as multiples of those that ``path`` holds."""
     earlier = json.loads(path.read_text())
     medians = {
@@ -68,11 +72,11 @@ def print_comparison(console: Console, results: Sequence[Result], path: Path) ->
     }
     title = f"now / then ({earlier['date']})"
     table = Table("group", "case", title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for library in LIBRARIES:
+    for library in libraries:
         table.add_column(library, justify="right")
     for result in results:
         cells = []
-        for library in LIBRARIES:
+        for library in libraries:
             then = medians.get((result.group, result.name, library))
             now = result.samples.get(library)
             cells.append(f"{now.median / then:.2f}" if now is not None and then else "-")
@@ -80,7 +84,9 @@ def print_comparison(console: Console, results: Sequence[Result], path: Path) ->
     console.print(table)
 
 
-def write_json(path: Path, results: Sequence[Result], targets: Sequence[Target], pace: Pace) -> None:
+def write_json(
+    path: Path, results: Sequence[Result], targets: Sequence[Target], pace: Pace, framework: str
+) -> None:
     """Everything that was measured, and where."""
     content = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -92,7 +98,7 @@ def write_json(path: Path, results: Sequence[Result], targets: Sequence[Target],
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("torch", "hyper-parallel")},
+            **{name: importlib.metadata.version(name) for name in (framework, "hyper-parallel")},
         },
         "pace": asdict(pace),
         "results": [_result(result) for result in results],
@@ -117,15 +123,16 @@ def _digits(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _bound(result: Result) -> tuple[str, str, str, str]:
-    """Overhead, the bounded quantity, its bound, verdict."""
-    overhead = "-" if result.overhead is None else f"{result.overhead:.2f}"
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _bound(result: Result) -> tuple[str, str, str]:
+    """The bounded quantity, its bound, verdict."""
     if result.bound is None:
-        return overhead, "", "", ""
-    value = result.value(result.bound.quantity)
-    shown = "-" if value is None else f"{value:.2f}"
+        return "", "", ""
     bound = f"{result.bound.quantity} <= {result.bound.most:g}"
-    return overhead, shown, bound, _verdict(bool(result.met))
+    return _ratio(result.value(result.bound.quantity)), bound, _verdict(bool(result.met))
 
 
 def _verdict(met: bool) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import hyper_dtensor.platform as registry
 from hyper_dtensor import Platform, get_platform, init_device_mesh, set_platform
+from hyper_dtensor.platform import exchanged_platform
 from hyper_layout import current_rank
 from tests.dtensor.helpers import on_ranks, square
 from tests.support import simulated as sim
@@ -38,12 +39,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(registry, "entry_points", points)
     monkeypatch.delenv("HYPER_PARALLEL_PLATFORM", raising=False)
-    before = registry._chosen
-    registry._chosen = None
-    yield names
-    registry._chosen = None
-    if before is not None:
-        set_platform(before)
+    with exchanged_platform(None):
+        yield names
 
 
 def test_the_simulated_platform_satisfies_the_protocol() -> None:
@@ -70,14 +67,61 @@ def test_the_environment_and_set_platform_come_first(
     monkeypatch.setitem(sys.modules, "beta", ModuleType("beta"))
     monkeypatch.setenv("HYPER_PARALLEL_PLATFORM", "alpha")
     assert get_platform().name == "alpha"
-    assert set_platform("beta").name == "beta"
-    assert get_platform().name == "beta"
+    with exchanged_platform(None):
+        assert set_platform("beta").name == "beta"
+        assert get_platform().name == "beta"
     mine = sim.SimulatedPlatform()
-    assert set_platform(mine) is mine
-    assert get_platform() is mine
+    with exchanged_platform(None):
+        assert set_platform(mine) is mine
+        assert get_platform() is mine
+    assert get_platform().name == "alpha"
 
 
-def test_when_nothing_singles_one_out(installed: list[str]) -> None:
+def test_one_process_uses_one_platform(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    installed.extend(["alpha", "beta"])
+    chosen = set_platform("alpha")
+    assert set_platform("alpha") is set_platform(chosen) is get_platform() is chosen
+    cure = "one process uses one platform; run what needs the other one in a process of its own"
+    here = rf"since set_platform at {__file__}:\d+"
+    with pytest.raises(
+        RuntimeError, match=rf"uses the platform 'alpha' \({here}\) and cannot change to 'beta': {cure}"
+    ):
+        set_platform("beta")
+    with pytest.raises(RuntimeError, match="cannot change to another instance of 'alpha'"):
+        set_platform(Alpha())
+    with pytest.raises(ValueError, match="unknown platform 'jax'"):
+        set_platform("jax")
+    monkeypatch.setenv("HYPER_PARALLEL_PLATFORM", "beta")
+    assert get_platform() is chosen
+
+
+@pytest.mark.parametrize(
+    ("others", "imported", "environment", "since"),
+    [
+        ([], [], "", "its first use, as the only adapter that is installed, at"),
+        (["beta"], ["alpha"], "", "its first use, when alpha was the only framework imported, at"),
+        (["beta"], ["beta"], "alpha", "its first use, because of HYPER_PARALLEL_PLATFORM=alpha, at"),
+    ],
+)
+def test_the_first_use_is_a_choice(
+    installed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    others: list[str],
+    imported: list[str],
+    environment: str,
+    since: str,
+) -> None:
+    installed.extend(["alpha", *others])
+    for name in imported:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setenv("HYPER_PARALLEL_PLATFORM", environment)
+    assert init_device_mesh("cpu", (1,), init_backend=False).get_local_rank(0) == 0
+    installed.append("gamma")
+    with pytest.raises(RuntimeError, match=rf"'alpha' \(since {since} {__file__}:\d+\)"):
+        set_platform("gamma")
+
+
+def test_when_nothing_singles_one_out(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         RuntimeError, match=r"installed none, frameworks imported none.*set_platform\(name\).*PLATFORM=name"
     ):
@@ -85,6 +129,11 @@ def test_when_nothing_singles_one_out(installed: list[str]) -> None:
     installed.extend(["beta", "alpha"])
     with pytest.raises(RuntimeError, match="installed alpha, beta, frameworks imported none"):
         get_platform()
+    for name in installed:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(RuntimeError, match="installed alpha, beta, frameworks imported alpha, beta"):
+        get_platform()
+    assert set_platform("beta") is get_platform()
 
 
 def test_an_unknown_name(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_info_shows_versions_adapters_devices_and_the_choice(
     installed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed += ["zeta", "alpha"]
-    monkeypatch.setattr(info, "default_platform", lambda: "alpha")
+    monkeypatch.setattr(info, "default_platform", lambda: ("alpha", "its first use"))
     output = run("info")
     rows = {" ".join(line.split()) for line in output.splitlines()}
     assert {"platforms installed alpha, zeta", "platform used alpha", "devices of zeta those of zeta"} <= rows

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from hyper_dispatch import find_op, row
-from hyper_dtensor.platform import chosen_platform, get_platform
+from hyper_dtensor.platform import exchanged_platform, get_platform
 from hyper_layout import LayoutError
 from hyper_ops import load_ops
 from hyper_ops.catalogue import catalogue
@@ -84,7 +84,7 @@ def test_what_cannot_be_asked(op: str, call: str, message: str) -> None:
 def test_the_platform_of_the_process_is_left_as_it_was() -> None:
     load_ops()
     before = object()
-    with chosen_platform(before):  # type: ignore[arg-type]
+    with exchanged_platform(before):  # type: ignore[arg-type]
         accepted_rows("abs", "x[4,6]")
         assert get_platform() is before
 

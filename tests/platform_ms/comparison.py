@@ -1,4 +1,7 @@
-"""Operators of MindSpore in every layout on one mesh axis: equal to one device, values and gradients, or refused.
+"""Operators of MindSpore in many layouts: equal to one device, values and gradients, or refused.
+
+Two ranks form the mesh ``(2,)``, on which every combination of placements is tried; four form ``(2, 2)``, on which those
+combinations are tried that the test lists.
 
 The samples are those of ``tests.support.brute_force``; a call is named as in ``mint.add``, ``ops.add``, ``F.linear``,
 ``Tensor.add``, ``operator.add``, or is a function of a test module. All cases of a sample run in one call of the ranks.
@@ -14,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.platform_ms.helpers import mesh_of_all
 from tests.support.brute_force import Input, Report, Sample
 from tests.support.cases import Case, case_layouts, one_axis_columns, varying_axes
 from tests.support.ms_ranks import MindSporeRankPool
@@ -35,20 +39,23 @@ def compare(
     sample: Sample,
     reference: str | Callable[..., Any] | None = None,
     *,
+    pairs: Sequence[tuple[str, str]] | None = None,
     timeout: float = 110.0,
 ) -> Report:
-    """Run all layouts of a sample on two ranks.
+    """Run all layouts of a sample on two ranks, or some on four.
 
     Args:
         pool: The ranks.
         sample: The sample.
         reference: What one device calls, where MindSpore has no kernel for the sample's own call.
+        pairs: For four ranks: placements of all inputs on the first and on the second axis, as in
+            ``("S(0) R", "R S(0)")``. Each must be accepted.
         timeout: In seconds.
 
     Raises:
         AssertionError: If a case is neither equal nor refused alike, or a row of ``sample.accepts`` is refused.
     """
-    by_rank = pool.run(run_sample, sample, reference, timeout=timeout)
+    by_rank = pool.run(run_sample, sample, reference, pairs, timeout=timeout)
     report, failures = Report(), []
     for outcomes in zip(*by_rank, strict=True):
         case, states = outcomes[0][0], [state for _, state, _ in outcomes]
@@ -64,26 +71,32 @@ def compare(
         failures[:3]
     )
     assert report.accepted, f"{sample}: no layout was accepted, not even Replicate: {report.refused}"
-    missing = report.missing(sample.accepts)
-    assert not missing, f"{sample}: layouts that must be accepted\n" + "\n".join(missing)
+    missing = report.missing(sample.accepts) if pairs is None else report.refused
+    assert not missing, f"{sample}: layouts that must be accepted\n" + "\n".join(map(str, missing))
     return report
 
 
 # ---------------------------------------------------------------------------------------------------------
 # In the ranks
 # ---------------------------------------------------------------------------------------------------------
-def run_sample(sample: Sample, reference: str | Callable[..., Any] | None) -> list[tuple[str, str, str]]:
+def run_sample(
+    sample: Sample,
+    reference: str | Callable[..., Any] | None,
+    pairs: Sequence[tuple[str, str]] | None = None,
+) -> list[tuple[str, str, str]]:
     """``(case, equal | refused | failed, text)`` of every case."""
-    from hyper_dtensor import init_device_mesh
-
-    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    mesh = mesh_of_all() if pairs is None else mesh_of_all(2, 2)
     inputs: Sequence[Input] = sample.inputs  # type: ignore[assignment]
     values = [_values(given, number) for number, given in enumerate(inputs)]
     alone = sample if reference is None else replace(sample, call=reference)
     references = [_reference(alone, inputs, values, variant) for variant in sample.variants]
     found = []
-    for column in one_axis_columns(inputs, 1):
-        case = Case((column,), (False,) * len(inputs))
+    if pairs is None:
+        cases = [(column,) for column in one_axis_columns(inputs, 1)]
+    else:
+        cases = [(tuple(dp.split()), tuple(tp.split())) for dp, tp in pairs]
+    for columns in cases:
+        case = Case(columns, (False,) * len(inputs))
         layouts = case_layouts(case, inputs, mesh)
         if layouts is not None:
             found.append((str(case), *_judge(sample, case, layouts, mesh, inputs, values, references)))
@@ -131,7 +144,10 @@ def _run_case(
             placed.append(None)
             continue
         varying = varying_axes(case, number)
-        grads = [Partial()] if varying else None
+        grads = [
+            Partial() if axis in varying else placement if placement.is_shard() else Replicate()
+            for axis, placement in enumerate(layout.placements)
+        ]
         locals_.append(Tensor(np.array(_piece(value, layout, number), order="C")))
         placed.append((list(layout.placements), grads))
 
@@ -162,15 +178,11 @@ def _run_case(
         expected, layout = reference["gradients"][number], layouts[number]
         found = gradient
         if layout is not None:
-            placement = layout.placements[0]
+            expected = expected / 2 ** layout.partial.count("avg")
             if varying_axes(case, number):
-                found = DTensor.from_local(gradient, mesh, [Partial()]).full_tensor()
-            elif placement.is_partial("avg"):
-                expected = expected / 2
-            elif placement.is_shard():
-                expected = expected[layout.local_slice(expected.shape)]
+                found = DTensor.from_local(gradient, mesh, placed[number][1]).full_tensor()
             else:
-                assert placement == Replicate() or placement.is_partial("sum")
+                expected = expected[layout.local_slice(expected.shape)]
         _close(found.asnumpy(), expected, f"gradient {number} of {case}")
     return ",".join(shown)
 
@@ -254,19 +266,20 @@ def _values(given: Input, number: int) -> np.ndarray:
 
 def _piece(value: np.ndarray, layout: Any, number: int) -> np.ndarray:
     """This rank's part of the whole value; of a Partial one uneven, of mixed signs."""
-    op = layout.partial[0]
-    if op is not None:
-        noise = np.random.default_rng(5000 + number).standard_normal(value.shape)
+    for axis, op in enumerate(layout.partial):
+        if op is None:
+            continue
+        noise = np.random.default_rng(5000 + 100 * axis + number).standard_normal(value.shape)
         noise = noise if np.issubdtype(value.dtype, np.floating) else (noise * 5).round()
         noise = noise.astype(value.dtype)
         total = value * 2 if op == "avg" else value
-        value = np.asarray(noise if layout.mesh.get_local_rank(0) == 0 else total - noise)
+        value = np.asarray(noise if layout.mesh.get_local_rank(axis) == 0 else total - noise)
     return value[layout.local_slice(value.shape)]
 
 
 def _shown(output: Any) -> str:
     placements = getattr(output, "placements", None)
-    return "-" if placements is None else placements[0].notation
+    return "-" if placements is None else " ".join(placement.notation for placement in placements)
 
 
 def _flatten(result: Any) -> list[Any]:

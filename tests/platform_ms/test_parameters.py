@@ -70,6 +70,28 @@ def refused_optimizers() -> None:
         )
 
 
+def built_too_early() -> None:
+    from mindspore import nn
+    from mindspore.experimental import optim
+
+    from hyper_parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan, x = {"0": ColwiseParallel(), "2": RowwiseParallel()}, tensor(3, 8, seed=1)
+    for make in (lambda p: nn.SGD(p, 0.05), lambda p: nn.Adam(p, 0.05), lambda p: optim.AdamW(p, 0.05)):
+        cell = mlp()
+        optimizer = make(cell.trainable_params())
+        optimizer(step(cell, x)[1])  # of the plain cell, which it was built for
+        parallelize_module(cell, mesh_of_all(), plan)
+        _, gradients = step(cell, x)
+        refused(
+            RuntimeError,
+            r"was built before its parameter '0.weight' became DTensor\(f32\[16,8\] tp:S\(0\)\), and its states.*: "
+            "build the optimizer after parallelize_module",
+            lambda optimizer=optimizer, gradients=gradients: optimizer(gradients),
+        )
+        make(cell.trainable_params())(gradients)
+
+
 def saved_and_loaded() -> None:
     import mindspore
     from mindspore import ops
@@ -175,6 +197,10 @@ def test_training_equals_one_device(name: str, ms_ranks2: MindSporeRankPool) -> 
 
 def test_optimizers_without_kernels_are_refused(ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(refused_optimizers)
+
+
+def test_optimizers_that_were_built_too_early_are_refused(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(built_too_early)
 
 
 def test_checkpoints_hold_the_part_of_each_rank(ms_ranks2: MindSporeRankPool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import pytest
+
 from tests.platform_ms.helpers import mesh_of_all, mlp, refused, tensor
 from tests.support.ms_ranks import MindSporeRankPool
 
@@ -150,33 +152,14 @@ def of_rank_zero() -> None:  # B7, B8
             close(parameter, single, parameter.name)
 
 
-def test_plans(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(plans)
+CASES = [plans, two_axes, other_cells, boundaries, inputs_and_outputs, twice, uneven, of_rank_zero]
 
 
-def test_meshes_of_two_axes(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(two_axes)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_on_two_ranks(case: Any, ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(case)
 
 
-def test_cells_that_are_neither_linear_nor_embedding(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(other_cells)
-
-
-def test_layouts_at_boundaries(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(boundaries)
-
-
-def test_inputs_and_outputs_of_another_kind(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(inputs_and_outputs)
-
-
-def test_the_second_style_of_a_cell(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(twice)
-
-
-def test_features_that_do_not_divide(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(uneven)
-
-
-def test_parameters_of_rank_zero_or_of_every_rank(ms_ranks2: MindSporeRankPool) -> None:
-    ms_ranks2.run(of_rank_zero)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_on_four_ranks(case: Any, ms_ranks4: MindSporeRankPool) -> None:
+    ms_ranks4.run(case)

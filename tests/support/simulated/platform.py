@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import hyper_dtensor.platform as registry
-from hyper_dtensor import Spec, set_platform
+from hyper_dtensor import Spec
+from hyper_dtensor.platform import exchanged_platform
 from tests.support.simulated import ops, tape
 from tests.support.simulated.dtensor import SimDTensor
 from tests.support.simulated.modules import SimEmbedding, SimLinear, SimModule, watchers
@@ -325,15 +326,10 @@ def gather(value: Any) -> list[Any]:
 @contextlib.contextmanager
 def simulated_platform() -> Iterator[SimulatedPlatform]:
     """The block runs on a ``SimulatedPlatform`` (the one that is chosen already, if any)."""
-    before = registry._chosen
-    if isinstance(before, SimulatedPlatform):
-        yield before
+    chosen = registry._chosen
+    if isinstance(chosen, SimulatedPlatform):
+        yield chosen
         return
     platform = SimulatedPlatform()
-    set_platform(platform)
-    try:
+    with exchanged_platform(platform):
         yield platform
-    finally:
-        registry._chosen = None
-        if before is not None:
-            set_platform(before)

@@ -21,8 +21,8 @@ __all__ = [
     "ENVIRONMENT_VARIABLE",
     "LocalOps",
     "Platform",
-    "chosen_platform",
     "default_platform",
+    "exchanged_platform",
     "get_platform",
     "set_platform",
 ]
@@ -62,6 +62,12 @@ class Platform(Protocol):
     Collectives are blocking in meaning (the result may be used at once), never write into ``x``, always
     return a fresh tensor, and are called by every rank of the group in the same order. They carry no
     gradient: ``linear`` pairs them with their backward (design section 3).
+
+    Attributes:
+        name: The name of the adapter's entry point, which is how its framework is imported.
+        device_types: What a mesh may be made of.
+        framework: How messages call the framework.
+        ops: Functions on local tensors.
     """
 
     name: str
@@ -260,13 +266,14 @@ class Platform(Protocol):
 
 _lock = threading.Lock()
 _chosen: Platform | None = None
+_since = ""
 
 
 def _installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def _load(name: str) -> Platform:
+def _entry_point(name: str) -> EntryPoint:
     points = _installed()
     if name not in points:
         raise ValueError(
@@ -274,7 +281,11 @@ def _load(name: str) -> Platform:
             "Install the adapter's package (for example hyper-platform-torch), or choose with "
             f"set_platform(name) or {ENVIRONMENT_VARIABLE}=name"
         )
-    factory = points[name].load()
+    return points[name]
+
+
+def _load(name: str) -> Platform:
+    factory = _entry_point(name).load()
     platform: Platform = factory()
     return platform
 
@@ -282,26 +293,64 @@ def _load(name: str) -> Platform:
 def set_platform(platform: str | Platform) -> Platform:
     """Choose the platform of this process, by adapter name or as an instance.
 
+    One process uses one platform: tensors, groups and cached layouts belong to it, and importing an adapter
+    may change its framework. The first choice is final, whether it is made here or by `get_platform`; the
+    same may be chosen again. Tests of core code may exchange it: `exchanged_platform`.
+
+    Returns:
+        The platform of this process.
+
     Raises:
         ValueError: If no adapter of that name is installed; the message lists the installed ones.
+        RuntimeError: If this process uses another platform; the message says since when.
     """
-    global _chosen
     with _lock:
+        return _choose(platform, "set_platform")
+
+
+def _choose(platform: str | Platform, reason: str) -> Platform:
+    """The platform, chosen for this process if none was; the caller holds the lock."""
+    global _chosen, _since
+    if _chosen is None:
         _chosen = _load(platform) if isinstance(platform, str) else platform
-        return _chosen
+        _since = f"{reason} at {_call_site()}"
+    elif platform is not _chosen and platform != _chosen.name:
+        name = platform if isinstance(platform, str) else platform.name
+        if isinstance(platform, str):
+            _entry_point(name)  # an unknown name is that first of all
+        another = f"another instance of {name!r}" if name == _chosen.name else repr(name)
+        raise RuntimeError(
+            f"this process uses the platform {_chosen.name!r} (since {_since}) and cannot change to "
+            f"{another}: one process uses one platform; run what needs the other one in a process of its own"
+        )
+    return _chosen
+
+
+def _call_site() -> str:
+    """File and line of the user's call: the first frame that is not ours."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hyper_"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 @contextmanager
-def chosen_platform(platform: Platform) -> Iterator[None]:
-    """Choose a platform for a block of code, in all threads; what was chosen before holds again behind it."""
-    global _chosen
-    before = _chosen
-    set_platform(platform)
+def exchanged_platform(platform: Platform | None) -> Iterator[None]:
+    """Inside of the block this process uses ``platform``, in all threads; afterwards, what it used before.
+
+    For tests, and for what applies rules on paper: what was made on one platform, cached layouts included,
+    must not meet another one. All that is used inside of the block is made there.
+
+    Args:
+        platform: The platform; None for a process that has not chosen yet.
+    """
+    global _chosen, _since
+    before = _chosen, _since
+    _chosen, _since = platform, "an exchange"
     try:
         yield
     finally:
-        with _lock:
-            _chosen = before
+        _chosen, _since = before
 
 
 def _current_rank() -> int:
@@ -324,29 +373,37 @@ def get_platform() -> Platform:
     """The platform of this process (design section 1).
 
     What ``set_platform`` or ``HYPER_PARALLEL_PLATFORM`` says, else the installed adapter whose framework
-    is already imported, else the only installed one.
+    is already imported, else the only installed one. What it is at the first call, it stays: one process
+    uses one platform.
 
     Raises:
         RuntimeError: If that does not single one out; lists what is installed and how to choose.
     """
-    return _chosen if _chosen is not None else set_platform(default_platform())
+    return _chosen if _chosen is not None else _first_use()
 
 
-def default_platform() -> str:
-    """The name of the platform that is used where `set_platform` was not called. Nothing is imported.
+def _first_use() -> Platform:
+    with _lock:
+        # Another thread may have chosen meanwhile.
+        return _choose(*default_platform()) if _chosen is None else _chosen
+
+
+def default_platform() -> tuple[str, str]:
+    """Name of the platform where none was set, and why it is that one. Nothing is imported.
 
     Raises:
         RuntimeError: As `get_platform`.
     """
     from_environment = os.environ.get(ENVIRONMENT_VARIABLE)
     if from_environment:
-        return from_environment
+        return from_environment, f"its first use, because of {ENVIRONMENT_VARIABLE}={from_environment},"
     points = _installed()
     # An entry point is named as the framework is imported: "torch", "mindspore".
     imported = [name for name in points if name in sys.modules]
-    for candidates in (imported, list(points)):
-        if len(candidates) == 1:
-            return candidates[0]
+    if len(imported) == 1:
+        return imported[0], f"its first use, when {imported[0]} was the only framework imported,"
+    if not imported and len(points) == 1:
+        return next(iter(points)), "its first use, as the only adapter that is installed,"
     raise RuntimeError(
         f"cannot tell which platform to use: installed {', '.join(sorted(points)) or 'none'}, frameworks "
         f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), set "

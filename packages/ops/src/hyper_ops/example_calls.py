@@ -19,7 +19,7 @@ import yaml
 from hyper_dispatch import Row, find_op, row_of
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch
-from hyper_dtensor.platform import chosen_platform
+from hyper_dtensor.platform import exchanged_platform
 from hyper_layout import REDUCE_OPS, DeviceMesh, Layout, Partial, Placement, Replicate, Shard
 
 __all__ = ["accepted_rows", "example_call"]
@@ -121,7 +121,7 @@ def accepted_rows(op_name: str, call: str) -> list[Row]:
     operands, make = _read(call)
     choices = [_placements(name, shape) for name, shape in operands]
     rows: list[Row] = []
-    with chosen_platform(_OnPaper()):  # type: ignore[arg-type]  # of the protocol, what these stages ask
+    with exchanged_platform(_OnPaper()):  # type: ignore[arg-type]  # of the protocol, what these stages ask
         enter_dispatch()
         try:
             for placements in product(*choices):

@@ -22,8 +22,8 @@ __all__ = ["MindSporeAutograd", "computation", "grad_enabled", "watch_computatio
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
 
-grad_enabled: Callable[[], bool] = _pynative_executor.requires_grad
-"""Whether operations are recorded now."""
+grad_enabled: Callable[[], bool] = _pynative_executor._executor.requires_grad
+"""Whether operations are recorded now; asked at each operation, so without the Python method around it."""
 
 
 class _Computations:

@@ -23,7 +23,6 @@ from mindspore.graph.api import _pynative_executor
 from numpy.typing import NDArray
 
 from hyper_dtensor import get_platform, set_platform
-from hyper_platform_ms.platform import MindSporePlatform
 
 __all__ = ["MindSporeHarness", "MindSporeProcesses"]
 
@@ -69,7 +68,7 @@ class MindSporeProcesses:
         """What MindSpore's launcher would set."""
         os.environ.update(_launcher_environment(world_size, address))
         os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(rank), RANK_ID=str(rank))
-        set_platform(MindSporePlatform())
+        set_platform("mindspore")  # other adapters may be installed
 
     def join(self, rank: int, world_size: int, address: int) -> None:
         """Join the world group."""

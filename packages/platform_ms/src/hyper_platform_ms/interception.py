@@ -8,6 +8,7 @@ looks for a DTensor among all arguments. Calls on plain tensors alone are not in
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from hyper_dtensor import DTensor
 from hyper_platform_ms.checkpoints import is_saving, keep_parts
 from hyper_platform_ms.functions import make_overridable
 from hyper_platform_ms.graph_mode import refuse_in_graphs
+from hyper_platform_ms.optimizers import watch_optimizers
 from hyper_platform_ms.tensor import MindSporeDTensor
 
 __all__ = ["intercept"]
@@ -60,15 +62,13 @@ _run = primitive._run_op
 
 
 def _run_with_tuples(obj: Any, op_name: str, args: Any) -> Any:
-    if any(isinstance(value, (list, tuple)) for value in args):
-        distributed = _find(args)
-        if distributed is not None:
-            return distributed.__fallback__(_LegacyCall(op_name), (obj, op_name, tuple(args)), {})
+    for value in args:
+        if isinstance(value, (list, tuple)):
+            distributed = _find(args)
+            if distributed is not None:
+                return distributed.__fallback__(_LegacyCall(op_name), (obj, op_name, tuple(args)), {})
+            break
     return _run(obj, op_name, args)
-
-
-def _get_requires_grad(self: Tensor) -> bool:
-    return bool(self._requires_grad)
 
 
 def _set_requires_grad(self: Tensor, value: bool) -> None:
@@ -100,11 +100,12 @@ def intercept() -> None:
         return
     Tensor.__fallback__ = _forward
     # As PyTorch's attribute: whether operations on the tensor are recorded in a gradient computation.
-    Tensor.requires_grad = property(_get_requires_grad, _set_requires_grad)
+    Tensor.requires_grad = property(operator.attrgetter("_requires_grad"), _set_requires_grad)
     primitive._run_op = _run_with_tuples
     Tensor.__init__ = _init
     Tensor.assign_value = _takes_whole(Tensor.assign_value)
     Parameter.set_data = _takes_whole(Parameter.set_data)
     make_overridable()
     keep_parts()
+    watch_optimizers()
     refuse_in_graphs()

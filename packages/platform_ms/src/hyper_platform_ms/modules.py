@@ -32,7 +32,7 @@ class MindSporeModules:
     def set_parameter(self, module: nn.Cell, name: str, value: DTensor) -> None:
         """Turn the parameter object into the distributed one: ties keep it, and its name stays.
 
-        An optimizer that was built before has states of the old shape: build it afterwards.
+        An optimizer that was built before has states of the old shape; `optimizers` refuses it.
         """
         become_distributed(module._params[name], value)
 

@@ -57,7 +57,7 @@ def _version(distribution: str) -> str:
 def _chosen_platform(installed: Sequence[str]) -> str:
     """The platform's name, or why there is none: a report must not fail where it is needed most."""
     try:
-        name = default_platform()
+        name, _ = default_platform()
     except RuntimeError as error:
         return str(error)
     return name if name in installed else f"{name}, which is not installed"
