@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.readmes import examples_of
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
@@ -27,6 +31,12 @@ MAY_IMPORT = {
     "conformance": CORE,
 }
 FRAMEWORKS = {"platform_torch": {"torch"}, "platform_ms": {"mindspore"}}
+# Import names that are not the names of their distributions.
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "torch_npu": "torch",
+}  # torch_npu: an extra, imported where a mesh needs it
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def project(member: Path) -> dict[str, Any]:
@@ -53,6 +63,41 @@ def test_member_has_what_a_distribution_needs(member: Path) -> None:
     assert (member / "src" / name / "py.typed").exists()
     assert (member / "src" / name / "__init__.py").read_text().startswith('"""')
     assert project(member)["license"] == "Apache-2.0"
+    # A copy: a distribution is built from its folder alone.
+    assert (member / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
+def test_all_members_are_of_one_version_and_want_each_other_in_it(member: Path) -> None:
+    settings = project(member)
+    assert settings["version"] == VERSION
+    extras = [each for extra in settings.get("optional-dependencies", {}).values() for each in extra]
+    siblings = [each for each in settings["dependencies"] + extras if each.startswith("hyper-")]
+    assert [each for each in siblings if not each.endswith(f"=={VERSION}")] == []
+
+
+def test_the_classifiers_are_the_same_but_for_frameworks() -> None:
+    (_,) = {
+        tuple(each for each in project(member)["classifiers"] if not each.startswith("Framework ::"))
+        for member in MEMBERS
+    }
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
+def test_the_readme_says_how_to_install_and_shows_an_example(member: Path) -> None:
+    readme = (member / "README.md").read_text()
+    assert readme.startswith(f"# {project(member)['name'].replace('-', '_')}\n")
+    assert f"pip install --find-links dist {project(member)['name']}" in readme.replace('"', "")
+    assert "ay import" in readme
+    shown = {
+        framework
+        for framework in (None, "torch", "mindspore")
+        for example in examples_of(framework)
+        if example.readme == member.name
+    }
+    assert FRAMEWORKS.get(member.name, {None}) <= shown
+    needed = [each for each in examples_of(None) if each.readme == member.name]
+    assert all(example.output for example in needed), "an example that runs alone says what it prints"
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
@@ -60,3 +105,23 @@ def test_member_declares_exactly_the_siblings_and_frameworks_it_may_import(membe
     declared = required(member)
     assert {name for name in declared if name.startswith("hyper-")} == MAY_IMPORT[member.name]
     assert declared & {"torch", "torch_npu", "mindspore"} == FRAMEWORKS.get(member.name, set())
+
+
+def imported(member: Path) -> set[str]:
+    """First parts of all imported modules."""
+    names: set[str] = set()
+    for source in (member / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
+def test_member_declares_all_that_it_imports(member: Path) -> None:
+    own = project(member)["name"]
+    foreign = imported(member) - sys.stdlib_module_names
+    distributions = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign} - {own}
+    assert distributions <= {name.lower() for name in required(member)}
