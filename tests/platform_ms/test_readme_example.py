@@ -1,29 +1,27 @@
-"""The READMEs' examples in MindSpore run as they stand; the root's is PyTorch's but for the framework."""
+"""The README's MindSpore example runs as it stands, and is the same as PyTorch's but for the framework."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
 from tests.support.ms_ranks import MindSporeRankPool
-from tests.support.readmes import Example, examples_of, run_example
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.ranks
-@pytest.mark.parametrize("example", examples_of("mindspore"), ids=lambda example: example.readme)
-def test_the_example_runs_on_two_ranks(example: Example) -> None:
+def run_block() -> None:
+    (block,) = (block for block in BLOCKS if "import mindspore" in block)
+    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+
+
+def test_the_example_runs_on_two_ranks() -> None:
     # The ranks have what a launcher gives them; the example joins them itself.
     with MindSporeRankPool(2, process_group=False) as pool:
-        pool.run(run_example, example)
+        pool.run(run_block)
 
 
 def test_both_frameworks_share_the_lines_that_distribute() -> None:
-    blocks = [
-        example.code
-        for framework in ("torch", "mindspore")
-        for example in examples_of(framework)
-        if example.readme == "root"
-    ]
-    assert len(blocks) == 2
-    shared = set.intersection(*(set(block.splitlines()) for block in blocks))
+    shared = set.intersection(*(set(block.splitlines()) for block in BLOCKS))
     assert 'mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))' in shared
     assert any("parallelize_module(build(), mesh" in line for line in shared)

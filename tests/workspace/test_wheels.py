@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.readmes import examples_in
+from tests.support.documents import check_output
+from tests.support.package_readmes import programs_of
 
 # One build for all tests of this file; it and the installations take longer than a test usually may.
 pytestmark = [pytest.mark.wheels, pytest.mark.xdist_group("wheels"), pytest.mark.timeout(300)]
@@ -175,12 +176,10 @@ def test_a_core_wheel_works_alone(dist: Path, constraints: Path, member: Path, t
     assert not present & FRAMEWORKS
     run(python, tmp_path / "elsewhere", IMPORT_ALONE, import_name(member))
 
-    examples = [
-        each for each in examples_in(long_description(dist, member), member.name) if not each.framework
-    ]
-    assert examples, "the README has no example that runs without a framework"
+    examples = programs_of(member, "python")
+    assert examples, "the README has no program that runs without a framework"
     for example in examples:
-        assert run(python, tmp_path / "elsewhere", example.code) == example.output
+        check_output(example, run(python, tmp_path / "elsewhere", example.source))
 
 
 @pytest.mark.parametrize("member", [m for m in MEMBERS if m.name in ADAPTERS], ids=lambda member: member.name)
