@@ -38,10 +38,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.ranks)
                 item.add_marker(pytest.mark.xdist_group(fixture))
                 break
-    on_ranks = [item.nodeid for item in items if CORE_ONLY and item.get_closest_marker("ranks")]
-    if on_ranks:
-        # A framework starts the ranks. Left out here, such a test would run in no stage of .ci/run.
-        raise pytest.UsageError(f"tests on ranks belong to the folder of an adapter: {', '.join(on_ranks)}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before its fixtures start anything
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test on ranks where no framework could start them: it would run in no stage of .ci/run."""
+    if CORE_ONLY and item.get_closest_marker("ranks"):
+        pytest.fail(
+            "a test on ranks needs a framework: it belongs to the folder of an adapter", pytrace=False
+        )
 
 
 @pytest.fixture(scope="session")
