@@ -57,6 +57,11 @@ class Program:
         found = re.search(r"(?:--nproc-per-node |--worker_num=)(\d+)", self.command)
         return int(found[1]) if found else 1
 
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it runs on ranks: by its command, or a test that starts some."""
+        return self.ranks > 1 or self.command.startswith("pytest")
+
     def __str__(self) -> str:
         return f"{self.document}:{self.name}"
 
