@@ -39,17 +39,22 @@ found = [name for name in ("torch", "torch_npu", "mindspore") if importlib.util.
 assert not found, found
 """
 USE_ADAPTER = """
-import sys
 from hyper_dtensor import get_platform
 print(get_platform().name)
 """
 
 
-def uv(*arguments: str, **environment: str) -> str:
+def uv(*arguments: str) -> str:
     """Run uv in this tree, but not in the environment that the tests run in."""
     own = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     done = subprocess.run(
-        ["uv", *arguments], cwd=ROOT, env=own | environment, capture_output=True, text=True, check=False
+        ["uv", *arguments],
+        cwd=ROOT,
+        env=own,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -117,7 +122,7 @@ def run(python: Path, folder: Path, code: str, *arguments: str) -> str:
     """Run code in an isolated interpreter: nothing of this tree or of the caller's environment is seen."""
     folder.mkdir(exist_ok=True)
     command = [str(python), "-I", "-W", "error", "-c", code, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
