@@ -12,6 +12,8 @@ import pytest
 from tests.support.ms_ranks import MindSporeRankPool
 from tests.support.ranks import RankError
 
+pytestmark = pytest.mark.ranks
+
 
 def rank() -> int:
     from hyper_dtensor import get_platform

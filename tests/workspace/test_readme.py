@@ -21,7 +21,10 @@ def test_first_block_is_the_main_job_and_second_runs_all_tests() -> None:
 
 
 def test_ci_runs_the_test_command() -> None:
-    assert f"bash -euo pipefail -c '{BLOCKS[1]}'" in (ROOT / ".ci" / "run").read_text()
+    """On a part of the tests at a time; tests/workspace/test_stages.py sees that the parts are the whole."""
+    run = (ROOT / ".ci" / "run").read_text()
+    assert f'readme_tests() {{ bash -euo pipefail -c \'{BLOCKS[1]} "$@"\' pytest "$@"; }}\n' in run
+    assert run.count("pytest") == 2, "CI runs pytest in no other way than this and .ci/core-tests"
 
 
 def test_links_lead_somewhere() -> None:
