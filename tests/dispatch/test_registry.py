@@ -67,20 +67,45 @@ def test_entries_become_configured_instances(tmp_path: Path) -> None:
     assert registry.is_local("height") and find_op("height") is None
 
 
+def test_the_example_of_an_entry_or_of_its_file(tmp_path: Path) -> None:
+    load_yaml(
+        write(
+            tmp_path,
+            """
+            strategy: sum
+            example: "x[4,6]"
+            ops:
+              of_the_file: {}
+              own: {example: "x[4], dim=0", aliases: [shared]}
+              none: {example: ""}
+              width: {local: true}
+            """,
+        )
+    )
+    load_yaml(write(tmp_path, "ops: {silent: {strategy: sum}}", "silent.yaml"))
+    register_op("called", "sum", example="x[2]")
+    names = ("of_the_file", "own", "shared", "none", "silent", "called")
+    examples = {name: op.example for name in names if (op := find_op(name)) is not None}
+    assert examples == dict(
+        zip(names, ("x[4,6]", "x[4], dim=0", "x[4], dim=0", "", None, "x[2]"), strict=True)
+    )
+    assert registry.is_local("width")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a\n- b", "the file must be a mapping with the keys ops, strategy"),
-        ("just text", "the file must be a mapping with the keys ops, strategy"),
+        ("- a\n- b", "the file must be a mapping with the keys example, ops, strategy"),
+        ("just text", "the file must be a mapping with the keys example, ops, strategy"),
         ("ops: {a: {strategy: sum", "this is no valid YAML"),
-        ("opps: {}", "unknown key 'opps'; allowed keys: ops, strategy"),
+        ("opps: {}", "unknown key 'opps'; allowed keys: example, ops, strategy"),
         ("ops: [a]", "key 'ops' must be a dict, got list (['a'])"),
         ("ops: {a: sum}", "entry 'a': an entry maps a name to a mapping with keys among algebra, aliases"),
         ("ops: {1: {strategy: sum}}", "entry 1: an entry maps a name"),
         (
             "ops: {a: {strategy: sum, inplce: true}}",
-            "entry 'a': unknown key 'inplce'; allowed keys: algebra, aliases, inplace, local, options, plain, "
-            "random, signature, strategy, view_like",
+            "entry 'a': unknown key 'inplce'; allowed keys: algebra, aliases, example, inplace, local, "
+            "options, plain, random, signature, strategy, view_like",
         ),
         (
             "ops: {a: {strategy: sums}}",
@@ -90,6 +115,19 @@ def test_entries_become_configured_instances(tmp_path: Path) -> None:
         (
             "ops: {a: {strategy: sum, inplace: 'yes'}}",
             "entry 'a': key 'inplace' must be a bool, got str ('yes')",
+        ),
+        (
+            "ops: {a: {strategy: sum, example: [4, 6]}}",
+            "entry 'a': key 'example' must be a str, got list ([4, 6])",
+        ),
+        (
+            "ops: {a: {strategy: sum, example: null}}",
+            "entry 'a': key 'example' must be a str, got NoneType (None)",
+        ),
+        ("{example: {x: 4}, ops: {}}", "key 'example' must be a str, got dict ({'x': 4})"),
+        (
+            "ops: {a: {local: true, example: 'x[4]'}}",
+            "entry 'a': a local entry takes no other key than aliases, got example",
         ),
         (
             "ops: {a: {strategy: sum, aliases: [1]}}",

@@ -116,6 +116,7 @@ def test_ops_shows_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_p
 
     (tmp_path / "own.yaml").write_text(
         "ops:\n  my_shape_of: {local: true}\n  my_abs: {strategy: elementwise, signature: input}\n"
+        "  my_sign: {strategy: elementwise, signature: input, example: 'x[4,3]'}\n"
     )
     good = program()
     assert "my_shape_of" in good.stdout and "runs on locals" in good.stdout
@@ -123,6 +124,10 @@ def test_ops_shows_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_p
     mine = program("my_abs").stdout
     assert (
         mine.startswith("my_abs: family others, strategy Elementwise") and "One value of the result" in mine
+    )
+    assert "Accepted" not in mine
+    assert (
+        "called with (x[4,3]), beside Replicate operands:\n\n    S(0) -> S(0)\n" in program("my_sign").stdout
     )
 
     (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {lokal: true}\n")

@@ -26,7 +26,7 @@ def test_every_operator_has_an_example_that_it_accepts() -> None:
         elif operator.strategy == "ShapeInPlace":
             assert not operator.layouts
         else:
-            assert operator.call is not None, f"{operator.name} needs a line in example_calls.yaml"
+            assert operator.call is not None, f"{operator.name} needs the key 'example'"
             assert str(accepted_rows(operator.name, operator.call)[0]).startswith("R"), operator.name
 
 
@@ -57,10 +57,23 @@ def test_the_rows_are_those_of_the_rule(
 
 def test_the_default_call_is_of_the_required_parameters() -> None:
     load_ops()
-    assert example_call("elementwise", "add") == "input[4,6], other[4,6]"
-    assert example_call("sort", "argsort") == "x[4,6], dim=1"
-    assert example_call("foreach", "_foreach_abs") is None
-    assert example_call("elementwise", "no such operator") is None
+    assert example_call("add") == "input[4,6], other[4,6]"
+    assert example_call("zero_") == "input[4,6]"
+    assert example_call("no such operator") is None
+
+
+@pytest.mark.parametrize(
+    ("op", "call"),
+    [
+        ("argsort", "x[4,6], dim=1"),  # of the file
+        ("msort", "x[4,6]"),  # its own
+        ("new_empty", "x[4,6], (4, 6)"),  # of the entry that has it as an alias
+        ("_foreach_norm", None),  # the file says that there is none
+    ],
+)
+def test_the_call_of_the_registration(op: str, call: str | None) -> None:
+    load_ops()
+    assert example_call(op) == call
 
 
 def test_values_of_calls() -> None:
@@ -74,7 +87,13 @@ def test_values_of_calls() -> None:
 
 @pytest.mark.parametrize(
     ("op", "call", "message"),
-    [("no such", "x[4]", "'no such' is not registered"), ("abs", "x[4", "'x.4' is no call: ")],
+    [
+        ("no such", "x[4]", "'no such' is not registered"),
+        ("abs", "x[4", "'x.4' is no call: "),
+        ("abs", "x[4]) + f(y[4]", "is no call: it must be arguments"),
+        ("abs", "x.y[4]", r"a tensor is written as name\[sizes\], not 'x.y\[4\]'"),
+        ("add", "x[4]", r"^add\(x\[4\]\) is no call of it: .*other"),
+    ],
 )
 def test_what_cannot_be_asked(op: str, call: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

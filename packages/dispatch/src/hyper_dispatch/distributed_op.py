@@ -34,6 +34,8 @@ class DistributedOp:
         view_like: The output is a view, a cast or a piece of operand 0: its varying view is the operation
             applied to the varying view of the operand.
         random: The operation draws random numbers.
+        example: A call with operands as `name[sizes]` (`x[4,6], dim=1`), from which the table of accepted
+            layouts is made. Empty: no one call says what the operation does. None: nothing is said of it.
     """
 
     algebras: ClassVar[frozenset[str]] = frozenset()
@@ -55,6 +57,7 @@ class DistributedOp:
     inplace: bool = False
     view_like: bool = False
     random: bool = False
+    example: str | None = None
 
     def __init__(self, op_name: str) -> None:
         self.op_name = op_name

@@ -3,11 +3,17 @@
 A YAML file maps operation names to entries::
 
     strategy: elementwise            # default strategy key of the file
+    example: "x[4,6]"                # default example of the file
     ops:
       add:  {signature: "input, other, *, alpha=1", algebra: additive}
-      mm:   {strategy: matmul, signature: "input, mat2", options: {equation: "mk,kn->mn"}}
+      mm:
+        strategy: matmul
+        signature: "input, mat2"
+        options: {equation: "mk,kn->mn"}
+        example: "x[4,6], y[6,8]"
       is_floating_point: {local: true}
 
+An example is a call from which the table of accepted layouts is made (`DistributedOp.example`).
 Strategies are named by the key under which `register_strategy` put them; YAML cannot name a class.
 """
 
@@ -39,8 +45,10 @@ _KEYS: Final = {
     "options": dict,
     "aliases": list,
     "local": bool,
+    "example": str,
 }
-_FILE_KEYS: Final = {"strategy": str, "ops": dict}
+_FILE_DEFAULTS: Final = ("strategy", "example")
+_FILE_KEYS: Final = {**dict.fromkeys(_FILE_DEFAULTS, str), "ops": dict}
 
 StrategyClass = TypeVar("StrategyClass", bound=type[DistributedOp])
 
@@ -79,7 +87,7 @@ def register_op(name: str, strategy: str | type[DistributedOp] | DistributedOp, 
         name: Canonical name of the operation.
         strategy: A strategy's key, its class, or a ready instance (which then takes no `entry`).
         **entry: The entry's keys, as in YAML: signature, algebra, inplace, random, view_like, plain,
-            options, aliases.
+            options, aliases, example.
 
     Raises:
         RegistryError: If the name is taken, or an entry key or its value is wrong.
@@ -114,13 +122,14 @@ def load_yaml(path: str | Path) -> tuple[str, ...]:
     if not isinstance(content, Mapping):
         raise RegistryError(f"{path}: the file must be a mapping with the keys {_list(_FILE_KEYS)}")
     _check_keys(content, _FILE_KEYS, f"{path}")
+    defaults = {key: content[key] for key in _FILE_DEFAULTS if key in content}
     names: list[str] = []
     for name, entry in content.get("ops", {}).items():
         where = f"{path}: entry {name!r}"
         if not isinstance(name, str) or not isinstance(entry, Mapping):
             raise RegistryError(f"{where}: an entry maps a name to a mapping with keys among {_list(_KEYS)}")
-        default = {} if entry.get("local") else {"strategy": content.get("strategy")}
-        names += _register_entry(name, {**default, **entry}, None, where)
+        own = entry if entry.get("local") else {**defaults, **entry}
+        names += _register_entry(name, own, None, where)
     return tuple(names)
 
 
@@ -218,9 +227,9 @@ def _make(strategy: type[DistributedOp], name: str, entry: Mapping[str, Any], wh
                 f"{strategy.__name__} knows {_list(op.algebras)}"
             )
         op.algebra = entry["algebra"]
-    for flag in _FLAGS:
-        if flag in entry:
-            setattr(op, flag, entry[flag])
+    for given in (*_FLAGS, "example"):
+        if given in entry:
+            setattr(op, given, entry[given])
     if "plain" in entry:
         op.plain_operands = frozenset(_strings(entry, "plain", where))
         unknown = sorted(op.plain_operands - set(op.signature.names if op.signature else ()))

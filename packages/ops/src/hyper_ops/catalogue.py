@@ -1,8 +1,8 @@
 """What is known of every registered operation: what ``docs/operators.md`` and ``hyper-parallel ops`` show.
 
-The rule is the docstring of the family's module; the layouts are what the strategy answers for an example
-call (`example_calls`); names, and what is compared with one device, are what each platform adapter says in
-its ``operators.yaml``.
+The rule is the docstring of the family's module; the layouts are what the strategy answers for the example
+call of its registration (`example_calls`); names, and what is compared with one device, are what each
+platform adapter says in its ``operators.yaml``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def catalogue(facts: Mapping[str, Mapping[str, Facts]]) -> list[Operator]:
         family, algebra = own.get(name, (OTHERS, ""))
         op = find_op(name)
         said = {platform: of_ops.get(name, Facts()) for platform, of_ops in facts.items()}
-        call = example_call(family, name) if name in own else None
+        # Of the user's own a call is not guessed: what their strategies ask of tensors is not known.
+        has_call = name in own or (op is not None and op.example is not None)
+        call = example_call(name) if has_call else None
         strategy = "" if op is None else type(op).__name__
         operators.append(Operator(name, family, strategy, algebra, call, said))
     return operators

@@ -1,20 +1,16 @@
 """Which layouts an operation accepts on one mesh axis: its strategy is asked, for one example call.
 
-The calls stand in ``example_calls.yaml``. Nothing is computed: operands have a shape and a dtype but no
-values, and the first two stages of the strategy are run for every combination of placements.
+The calls are the key ``example`` of the registrations. Nothing is computed: operands have a shape and a dtype
+but no values, and the first two stages of the strategy are run for every combination of placements.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import product
 from typing import Any, Final
-
-import yaml
 
 from hyper_dispatch import Row, find_op, row_of
 from hyper_dtensor import DTensor, Spec
@@ -27,8 +23,6 @@ __all__ = ["accepted_rows", "example_call"]
 AXIS: Final = DeviceMesh("cpu", (2,), ("axis",))
 INTEGERS: Final = frozenset({"index", "ids", "target"})
 BOOLEANS: Final = frozenset({"condition", "mask"})
-OF_FAMILY: Final = "*"
-"""The entry of a family that serves the operations without one of their own."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +82,17 @@ class _OnPaper:
         return 0
 
 
-def example_call(family: str, op_name: str) -> str | None:
-    """The arguments of the example, ``x[4,6], dim=1``; None where there is none for this operation."""
-    calls = _table().get(family, {})
-    text = calls.get(op_name, calls.get(OF_FAMILY, ""))
-    if text is None or text:
-        return None if text is None else str(text)
+def example_call(op_name: str) -> str | None:
+    """The arguments of the example, ``x[4,6], dim=1``; None where there is none for this operation.
+
+    Where its registration gives no example, the parameters without a default are tensors of 4 x 6.
+    """
     op = find_op(op_name)
-    if op is None or op.signature is None:
+    if op is None:
+        return None
+    if op.example is not None:
+        return op.example or None
+    if op.signature is None:
         return None
     required = [name for name in op.signature.names if op.signature.is_required(name)]
     return ", ".join(f"{name}[4,6]" for name in required) or None
@@ -113,7 +110,7 @@ def accepted_rows(op_name: str, call: str) -> list[Row]:
         The rows; that in which all operands are Replicate comes first.
 
     Raises:
-        ValueError: If the text is no call, or the operation is not registered.
+        ValueError: If the text is no call, or none of this operation, or the operation is not registered.
     """
     op = find_op(op_name)
     if op is None:
@@ -135,17 +132,12 @@ def accepted_rows(op_name: str, call: str) -> list[Row]:
                     outputs, effects = op.infer_layout(values)
                 except (ValueError, NotImplementedError):
                     continue
+                except TypeError as error:
+                    raise ValueError(f"{op_name}({call}) is no call of it: {error}") from error
                 rows.append(row_of(placements, outputs, effects))
         finally:
             exit_dispatch()
     return rows
-
-
-@functools.cache
-def _table() -> dict[str, dict[str, str | None]]:
-    text = (files("hyper_ops") / "example_calls.yaml").read_text(encoding="utf-8")
-    table: dict[str, dict[str, str | None]] = yaml.safe_load(text)
-    return table
 
 
 def _placements(name: str, shape: tuple[int, ...]) -> list[Placement]:
@@ -164,7 +156,8 @@ def _read(call: str) -> tuple[Operands, Make]:
         parsed = ast.parse(f"f({call})", mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"{call!r} is no call: {error.msg}") from None
-    assert isinstance(parsed, ast.Call)
+    if not isinstance(parsed, ast.Call):
+        raise ValueError(f"{call!r} is no call: it must be arguments, separated by commas")
     operands: Operands = []
     _find(parsed, operands)
 
@@ -185,9 +178,8 @@ def _find(node: ast.AST, operands: Operands) -> None:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Subscript):
             name = child.value
-            assert isinstance(name, ast.Name), (
-                f"a tensor is written as name[sizes], not {ast.unparse(child)!r}"
-            )
+            if not isinstance(name, ast.Name):
+                raise ValueError(f"a tensor is written as name[sizes], not {ast.unparse(child)!r}")
             sizes = ast.literal_eval(child.slice)
             operands.append((name.id, sizes if isinstance(sizes, tuple) else (sizes,)))
         else:
