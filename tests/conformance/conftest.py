@@ -1,8 +1,8 @@
 """Marks: the conformance of a framework's platform starts processes. Here MindSpore runs a part of it on four ranks.
 
 Left out are the chapter of failures, which would start the ranks once more and is seen on two, and three of five
-sources of redistributions on two axes, which take half of the time. ``pytest --pyargs hyper_conformance --platform mindspore`` has
-all of it.
+sources of redistributions on two axes, which take half of the time.
+``pytest --pyargs hyper_conformance --platform mindspore`` has all of it.
 """
 
 from __future__ import annotations
