@@ -220,7 +220,7 @@ def _launcher_environment(size: int, port: int) -> dict[str, str]:
         "MS_SCHED_PORT": str(port),
         "MS_WORKER_NUM": str(size),
         "RANK_SIZE": str(size),
-        "MS_TOPO_TIMEOUT": "60",
+        "MS_TOPO_TIMEOUT": "95",  # on a busy machine importing MindSpore alone may take a minute
         "MS_RETRY_INTERVAL_LOWER": "0",
         "MS_RETRY_INTERVAL_UPPER": "1",
         "GLOG_v": "3",
