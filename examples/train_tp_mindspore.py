@@ -7,8 +7,10 @@ The text, the plan and the report are those of train_tp.py; the model is the sam
 processes' losses must be equal; the command ends with an error if they are not.
 """
 
+import contextlib
 import functools
 import os
+import random
 import socket
 import time
 from dataclasses import dataclass
@@ -135,11 +137,18 @@ def as_distributed(parameter: Tensor, gradient: Tensor) -> Tensor:
     return DTensor.from_local(gradient, parameter.device_mesh, parameter.placements)
 
 
+def free_port() -> int:
+    """Returns a port below those of outgoing connections, which ranks make before the scheduler listens."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def worker_jobs(options: Options, ranks: int) -> list[Job]:
     """Returns the ranks and the scheduler, with the variables that MindSpore's launcher would set."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     shared = {
         "MS_SCHED_HOST": "127.0.0.1",
         "MS_SCHED_PORT": str(port),

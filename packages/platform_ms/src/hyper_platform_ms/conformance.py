@@ -8,7 +8,9 @@ ended itself. Here the scheduler is a child of rank 0 and ends with it.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -56,9 +58,7 @@ class MindSporeProcesses:
 
     def rendezvous(self, world_size: int) -> int:
         """Start the scheduler; returns its port."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        port = _free_port()
         environment = {**os.environ, **_launcher_environment(world_size, port), "MS_ROLE": "MS_SCHED"}
         command = [sys.executable, "-m", "hyper_platform_ms.scheduler", str(os.getpid())]
         self._scheduler = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
@@ -211,6 +211,19 @@ class _TwoOutputs(nn.Cell):
 
     def construct(self, x: Any, *, scale: float = 1.0, shift: Any = 0.0) -> tuple[Any, Any]:
         return x * self.gain * scale, x + shift
+
+
+def _free_port() -> int:
+    """A port of no outgoing connection: systems take those from 32768 on.
+
+    Ranks call the scheduler before it listens. A port that the system picks could become the caller's own:
+    the connection would be one with itself, and the scheduler would find its port taken.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20000, 32768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _launcher_environment(size: int, port: int) -> dict[str, str]:
