@@ -10,11 +10,12 @@ import typer
 
 from hyper_layout import Layout, format_layout
 from hyper_parallel.commands.arguments import DTYPE, ITEMSIZES, MESH, SHAPE, laid_out, mesh_text
+from hyper_parallel.commands.blocks import coordinates_text, slice_text
 from hyper_parallel.commands.picture import check_path, draw
 from hyper_parallel.commands.refusal import refusals
 from hyper_parallel.commands.tables import show_table
 
-__all__ = ["coordinates_text", "layout", "slice_text"]
+__all__ = ["layout"]
 
 
 def layout(
@@ -67,18 +68,6 @@ def layout(
         with refusals():
             draw(found, shape, what, picture)
         typer.echo(f"drawn in {picture}")
-
-
-def coordinates_text(layout: Layout, rank: int) -> str:
-    """``dp=0 tp=3``."""
-    names = layout.mesh.mesh_dim_names
-    return " ".join(f"{name}={layout.mesh.get_local_rank(name, rank)}" for name in names)
-
-
-def slice_text(layout: Layout, shape: tuple[int, ...], rank: int) -> str:
-    """``[0:4, 8:16]``."""
-    slices = layout.local_slice(shape, rank)
-    return f"[{', '.join(f'{each.start}:{each.stop}' for each in slices)}]"
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

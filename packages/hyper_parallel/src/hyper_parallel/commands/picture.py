@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from hyper_layout import Layout
+from hyper_parallel.commands.blocks import coordinates_text, slice_text
 from hyper_parallel.commands.refusal import refuse
 
 if TYPE_CHECKING:
@@ -74,8 +75,6 @@ def draw(layout: Layout, shape: tuple[int, ...], title: str, path: Path) -> None
 
 def _draw_rank(panel: Axes, layout: Layout, shape: tuple[int, ...], rank: int) -> None:
     from matplotlib.patches import Rectangle
-
-    from hyper_parallel.commands.layout import coordinates_text, slice_text
 
     across, down = _drawn_dims(layout, shape)
     blocks = [1 if dim is None else layout.shard_counts[dim] for dim in (down, across)]
