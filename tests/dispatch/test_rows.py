@@ -70,7 +70,7 @@ def test_the_refusal_names_the_axes_and_the_nearest_row() -> None:
 
 def test_letters_name_the_dim() -> None:
     with pytest.raises(RuleError) as caught:
-        infer_rows("product", PRODUCT, [layout(R, S1), layout(R, S1)], [2], letters=["mk", "kn"])
+        infer_rows("product", PRODUCT, [layout(R, S1), layout(R, S1)], [2], letters=lambda: ["mk", "kn"])
     assert caught.value.reason_for(["x", "w"]) == "dim k is split in x (dim 1) but not in w (dim 0)"
 
 

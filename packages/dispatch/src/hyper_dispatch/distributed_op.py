@@ -200,7 +200,7 @@ class RowsOp(DistributedOp):
             self.rows(cache_values),
             layouts,
             self.output_ndims(cache_values),
-            letters=self.letters(cache_values),
+            letters=lambda: self.letters(cache_values),
         )
         shapes = self.output_shapes(cache_values)
         if shapes is not None:

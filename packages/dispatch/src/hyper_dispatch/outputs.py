@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hyper_dtensor import DTensor, Spec, get_platform, wrap
+from hyper_dtensor import DTensor, Spec, get_platform
 from hyper_dtensor.meta import global_shape
 
 
@@ -20,10 +20,12 @@ def wrap_outputs(output: Any, specs: Sequence[Spec | None], shapes: Sequence[tup
     Raises:
         ValueError: If the operation returned another number of results than its rule has.
     """
-    if not isinstance(output, (list, tuple)):
-        spec = specs[0]
-        return output if spec is None else wrap(output, spec, shapes[0])
     make = get_platform().wrap
+    if not isinstance(output, (list, tuple)):
+        spec, shape = specs[0], shapes[0]
+        if spec is None:
+            return output
+        return make(output, spec, global_shape(output.shape, spec) if shape is None else shape)
     if len(output) != len(specs):
         raise ValueError(
             f"the operation returned {len(output)} results, but its rule has {len(specs)} layouts"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import eq
 from typing import Any, Final, NamedTuple
@@ -105,8 +105,7 @@ def axis_placements(layout: Layout) -> tuple[Placement, ...]:
 
 def _accepted(row: Row) -> tuple[Token, ...]:
     """The placements that the inputs of a row stand for."""
-    inputs = row.inputs
-    return tuple([_R if token is ONCE else token for token in inputs]) if ONCE in inputs else inputs
+    return tuple([_R if token is ONCE else token for token in row.inputs])
 
 
 def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | None:
@@ -114,7 +113,9 @@ def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | N
     for candidate in rows:
         if len(candidate.inputs) != len(placements):
             raise AssertionError(f"row '{candidate}' needs one input for each of {len(placements)} operands")
-        if _accepted(candidate) == placements:
+        if candidate.inputs == placements or (
+            ONCE in candidate.inputs and _accepted(candidate) == placements
+        ):
             return candidate
     return None
 
@@ -125,7 +126,7 @@ def infer_rows(
     layouts: Sequence[Layout],
     output_ndims: Sequence[int | None],
     *,
-    letters: Sequence[str] | None = None,
+    letters: Callable[[], Sequence[str] | None] | None = None,
 ) -> tuple[tuple[Layout | None, ...], Effects]:
     """Apply one-axis rows to layouts on a mesh of any number of axes.
 
@@ -134,7 +135,8 @@ def infer_rows(
         rows: The rule; earlier rows win. The row that is Replicate everywhere is added.
         layouts: One per column of the rows.
         output_ndims: Rank of each output; None for an output that is no tensor (its layout is None).
-        letters: Names of the dims of each operand (`["mk", "kn"]`), to say in an error which dim is meant.
+        letters: Returns names of the dims of each operand (`["mk", "kn"]`), to say in an error which dim is
+            meant.
 
     Returns:
         The output layouts, and the effects that markers in the chosen rows state.
@@ -154,7 +156,7 @@ def infer_rows(
     if None in chosen:
         missing = tuple(axis for axis, found in enumerate(chosen) if found is None)
         column = columns[missing[0]]
-        reason = _unmatched_letter(letters, column) or _nearest(rows, column)
+        reason = _unmatched_letter(letters() if letters else None, column) or _nearest(rows, column)
         raise RuleError(op_name, missing, _names(layouts, missing), reason)
     matched = [found for found in chosen if found is not None]
     if len(layouts) > 1:
@@ -242,7 +244,10 @@ def _output_layout(
         elif isinstance(token, Shard):
             axes_of[token.dim].append(axis)
     dim_axes = tuple(
-        [_ordered(op_name, dim, axes, layouts, columns) if axes else () for dim, axes in enumerate(axes_of)]
+        [
+            tuple(axes) if not axes or len(tokens) == 1 else _ordered(op_name, dim, axes, layouts, columns)
+            for dim, axes in enumerate(axes_of)
+        ]
     )
     return Layout.from_dim_axes(mesh, dim_axes, tuple(partial))
 
@@ -254,8 +259,6 @@ def _ordered(
 
     Axes that no operand is split on (the implementation slices) come last: they cut what is there.
     """
-    if len(columns) == 1:
-        return tuple(axes)
     sources: dict[int, tuple[int, ...]] = {}
     for axis in axes:
         for layout, placement in zip(layouts, columns[axis], strict=True):
