@@ -16,7 +16,7 @@ from tests.support.ms_ranks import MindSporeRankPool
 
 X, Y = few(4, 4), few(4, 4)
 BATCH_AND_FEATURES = ("S(0) R R", "R S(0) S(0)")
-SAMPLES = [
+CASES = [
     (Sample("add", "operator.add", [X, few(4)]), [("S(0) R", "S(1) S(0)"), ("S(1) S(0)", "S(1) S(0)"), ("P R", "S(0) R"), ("V R", "P(avg) R")]),
     (Sample("mul", "operator.mul", [X, Y]), [("S(0) S(0)", "S(1) S(1)"), ("S(0) S(0)", "R P"), ("V R", "S(1) S(1)"), ("S(0) S(0)", "S(0) S(0)")]),
     (Sample("silu", "F.silu", [X]), [("S(0)", "S(1)"), ("S(1)", "S(1)"), ("V", "S(0)")]),
@@ -35,7 +35,7 @@ SAMPLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sample", "pairs"), SAMPLES, ids=[name_of(sample) for sample, _ in SAMPLES])
+@pytest.mark.parametrize(("sample", "pairs"), CASES, ids=[name_of(sample) for sample, _ in CASES])
 def test_on_four_ranks(sample: Sample, pairs: list[tuple[str, str]], ms_ranks4: MindSporeRankPool) -> None:
     pairs = [(_sums(dp), _sums(tp)) for dp, tp in pairs]
     tried = compare(ms_ranks4, sample, pairs=pairs).accepted
