@@ -139,7 +139,8 @@ def test_a_plain_tensor(multiply: Callable[..., Any]) -> None:
         "multiply: argument 'w' is a plain tensor f64[1,2] among distributed ones\n"
         "  if it is this rank's part:  DTensor.from_local(w, mesh, placements)\n"
         "  if it is the whole tensor:  distribute_tensor(w, mesh, placements)\n"
-        "  if all ranks hold the same values:  with implicit_replication(): ..."
+        "  if all ranks hold the same values:  with implicit_replication(): ...\n"
+        "  if it left a tensor-parallel style:  give that style use_local_output=False"
     )
     assert "argument 'x' is a plain" in message(multiply, w=tensor([R, R], 4, 4), x=sim.tensor([[1.0, 2.0]]))
 

@@ -6,6 +6,8 @@ import pytest
 
 from hyper_layout import (
     REDUCE_OPS,
+    DeviceMesh,
+    Layout,
     LayoutError,
     Partial,
     Placement,
@@ -71,3 +73,9 @@ def test_bad_content():
     for text in ("", "r", "S", "S()", "S(a)", "P(mean)", "SS(0)", "R R"):
         with pytest.raises(LayoutError):
             parse_placement(text)
+
+
+def test_one_placement_is_no_list_of_placements() -> None:
+    mesh = DeviceMesh("cpu", (2,), ("tp",))
+    with pytest.raises(TypeError, match=r"write \[Shard\(dim=0\)\] instead of Shard\(dim=0\)"):
+        Layout(mesh, Shard(0), 1)  # type: ignore[arg-type]

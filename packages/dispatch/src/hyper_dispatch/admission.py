@@ -87,5 +87,6 @@ def _refusal(platform: Platform, op_name: str, name: str, value: Any) -> LayoutE
         f"{op_name}: argument {name!r} is a plain tensor {shown} among distributed ones\n"
         f"  if it is this rank's part:  DTensor.from_local({name}, mesh, placements)\n"
         f"  if it is the whole tensor:  distribute_tensor({name}, mesh, placements)\n"
-        "  if all ranks hold the same values:  with implicit_replication(): ..."
+        "  if all ranks hold the same values:  with implicit_replication(): ...\n"
+        "  if it left a tensor-parallel style:  give that style use_local_output=False"
     )

@@ -50,6 +50,9 @@ class DistributedOp:
     """Whether the local shape of an only output follows from the local shapes of the operands and the static
     values (not from the values of an operand): it is then not compared at each call."""
 
+    needs_signature: bool = False
+    """Whether a registration without a signature is refused."""
+
     signature: Signature | None = None
     algebra: str = "none"
     plain_operands: frozenset[str] = frozenset()
@@ -154,6 +157,8 @@ class RowsOp(DistributedOp):
     """
 
     preprocess_is_pure = True
+    needs_signature = True
+    """For `bind`. A family whose own `preprocess` does without says False."""
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Preprocessed:
         """Bind the call; local tensors take the place of distributed ones, the form of the call is kept."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from operator import index
-from typing import Final
+from typing import Final, NoReturn
 
 from hyper_layout.errors import LayoutError
 
@@ -46,6 +46,10 @@ class Placement:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self!r} is immutable: {name!r} cannot be deleted")
+
+    def __iter__(self) -> NoReturn:
+        # One placement where a list is wanted: the error of `tuple(Shard(0))` would not say so.
+        raise TypeError(f"placements are a list, one per mesh axis: write [{self!r}] instead of {self!r}")
 
     def __copy__(self) -> Placement:
         return self

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from hyper_dispatch import ONCE, Row, Token
-from hyper_layout import Layout, Partial, Replicate, Shard
+from hyper_dtensor import get_platform
+from hyper_layout import Layout, Partial, Replicate, Shard, format_layout
 
 _R = Replicate()
 _SUM = Partial("sum")
@@ -95,6 +97,42 @@ def addend_letters(op_name: str, shape: tuple[int, ...], result: str, sizes: tup
         )
     pairs = zip(shape, sizes[skipped:], result[skipped:], strict=True)
     return "".join(letter if own == size else "1" for own, size, letter in pairs)
+
+
+def check_sizes(op_name: str, equation: str, factors: Sequence[Any]) -> None:
+    """Refuse distributed factors whose dims meet but have other global sizes.
+
+    Raises:
+        ValueError: Names the dims, and shows both factors with their layouts.
+    """
+    sizes: dict[str, int] = {}
+    for letters, factor in zip(equation.partition("->")[0].split(","), factors, strict=True):
+        for letter, size in zip(letters, factor.shape, strict=False):
+            if letter != "1" and sizes.setdefault(letter, size) != size:
+                raise ValueError(f"{op_name}: {_unequal(letter, equation, factors)}")
+
+
+def _unequal(letter: str, equation: str, factors: Sequence[Any]) -> str:
+    """``dim 1 of f64[8,32] tp:S(1) has 32 elements and dim 1 of f64[16,16] tp:R has 16, ...``."""
+    dtype_name = get_platform().dtype_name
+    dims = [
+        (factor, letters.index(letter))
+        for letters, factor in zip(equation.partition("->")[0].split(","), factors, strict=True)
+        if letter in letters
+    ]
+    said = [
+        f"dim {dim} of {format_layout(dtype_name(factor._local), tuple(factor.shape), factor.layout)} has "
+        f"{factor.shape[dim]}"
+        for factor, dim in dims
+    ]
+    (first, dim), (second, other) = dims[0], dims[-1]
+    ratio = first.shape[dim] / max(second.shape[other], 1)
+    hint = ""
+    if ratio == first.layout.shard_counts[dim]:
+        hint = "; was a whole tensor taken for this rank's part (a style's input_layouts)?"
+    elif ratio < 1 and ratio * first.layout.mesh.size() >= 1:
+        hint = "; was this rank's part taken for the whole tensor (a style's input_layouts)?"
+    return f"the dims that meet differ in size: {', '.join(said)}{hint}"
 
 
 def result_sizes(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from hyper_dispatch import Row, RowsOp, register_strategy, to_locals
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
-from hyper_ops.contraction import addend_letters, contraction_rows, product_once, result_sizes
+from hyper_ops.contraction import addend_letters, check_sizes, contraction_rows, product_once, result_sizes
 from hyper_ops.matmul import factors_of
 
 
@@ -35,6 +35,7 @@ class Linear(RowsOp):
         x, weight, bias = self.bind(args, kwargs).values()
         local_args, local_kwargs = to_locals(args, kwargs)
         equation = linear_equation(x._layout.ndim, weight._layout.ndim)
+        check_sizes(self.op_name, equation, (x, weight))
         if bias is None:
             return local_args, local_kwargs, [x._layout, weight._layout, None, equation, None]
         letters = self._bias_letters(x, weight, bias, equation)

@@ -19,7 +19,7 @@ from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import enter_once
 from hyper_layout import Layout
 from hyper_ops.broadcasting import broadcast_letters
-from hyper_ops.contraction import addend_letters, contraction_rows, product_once, result_sizes
+from hyper_ops.contraction import addend_letters, check_sizes, contraction_rows, product_once, result_sizes
 
 
 @register_strategy("matmul")
@@ -42,6 +42,7 @@ class Matmul(RowsOp):
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = self.bind(args, kwargs).values()
         equation = self._equation or matmul_equation(self.op_name, left.shape, right.shape)
+        check_sizes(self.op_name, equation, (left, right))
         local_args, local_kwargs = to_locals(args, kwargs)
         return local_args, local_kwargs, [left._layout, right._layout, equation]
 
@@ -77,6 +78,7 @@ class AddMatmul(RowsOp):
         addend, left, right, *_ = self.bind(args, kwargs).values()
         layouts = [addend._layout, left._layout, right._layout]
         check_ranks(self.op_name, self._equation, layouts[1:])
+        check_sizes(self.op_name, self._equation, (left, right))
         sizes = result_sizes(self._equation, [left.shape, right.shape])
         letters = addend_letters(self.op_name, tuple(addend.shape), self._equation.partition("->")[2], sizes)
         if self.inplace and tuple(addend.shape) != sizes:

@@ -46,7 +46,10 @@ def parallelize_module(
     if mesh is None:
         raise ValueError("parallelize_module needs device_mesh=, or a current mesh (with mesh: ...)")
     if not isinstance(mesh, DeviceMesh):
-        raise TypeError(f"parallelize_module takes a DeviceMesh, got {type(mesh).__name__}")
+        raise TypeError(
+            f"parallelize_module takes a DeviceMesh, got {type(mesh).__name__}: it is called as "
+            "parallelize_module(module, device_mesh, parallelize_plan)"
+        )
     if mesh.ndim != 1:
         names = ", ".join(repr(name) for name in mesh.mesh_dim_names)
         raise ValueError(
@@ -65,11 +68,13 @@ def parallelize_module(
     if not isinstance(parallelize_plan, Mapping):
         raise TypeError(
             "parallelize_plan must be a ParallelStyle or a dict of names to ParallelStyles, "
-            f"got {type(parallelize_plan).__name__}"
+            f"got {_instead_of_a_style(parallelize_plan)}"
         )
     for name, style in parallelize_plan.items():
         if not isinstance(style, ParallelStyle):
-            raise TypeError(f"parallelize_plan[{name!r}] must be a ParallelStyle, got {type(style).__name__}")
+            raise TypeError(
+                f"parallelize_plan[{name!r}] must be a ParallelStyle, got {_instead_of_a_style(style)}"
+            )
     matches = match_plan(module, parallelize_plan)
     check_sharing(module, matches)
     check_heads(matches, mesh.size())
@@ -79,6 +84,12 @@ def parallelize_module(
             setattr(match.parent, match.child_name, applied)
     warn_left_plain(module)
     return module
+
+
+def _instead_of_a_style(value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, ParallelStyle):
+        return f"the class {value.__name__}: write {value.__name__}()"
+    return type(value).__name__
 
 
 def _apply(match: Match, mesh: DeviceMesh, src_data_rank: int | None) -> Any:
