@@ -113,7 +113,7 @@ _SUMMED = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 def _of_its_own(x: torch.Tensor) -> torch.Tensor:
-    """The same data as a tensor that is no view, which an autograd function returns to be written in place."""
+    """The same data as a tensor that is no view, as an autograd function returns what is written in place."""
     return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
