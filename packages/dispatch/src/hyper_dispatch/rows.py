@@ -106,7 +106,8 @@ def axis_placements(layout: Layout) -> tuple[Placement, ...]:
 def _accepted(row: Row) -> tuple[Token, ...]:
     """The placements that the inputs of a row stand for."""
     inputs = row.inputs
-    return tuple([_R if token is ONCE else token for token in inputs]) if ONCE in inputs else inputs
+    # A strategy may have made its row of lists, which no tuple equals.
+    return tuple([_R if token is ONCE else token for token in inputs] if ONCE in inputs else inputs)
 
 
 def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | None:
