@@ -40,6 +40,14 @@ def test_each_axis_takes_its_own_row(a: Layout, b: Layout, out: Layout) -> None:
     assert infer_rows("product", PRODUCT, [a, b], [2])[0] == (out,)
 
 
+def test_a_row_made_of_lists_is_a_row() -> None:
+    made: list[Row] = [Row([S0, ONCE], [S0])]  # type: ignore[arg-type]
+    (outputs, effects) = infer_rows("sum", made, [layout(S0, R), layout(R, R)], [2])
+    assert outputs == (layout(S0, R),)
+    assert effects.once == (0, 1)
+    assert infer_rows("copy", [Row([S1], [S0])], [layout(R, S1)], [2])[0] == (layout(R, S0),)  # type: ignore[arg-type]
+
+
 def test_the_order_of_axes_on_a_dim_is_inherited() -> None:
     turned = layout(StridedShard(0, 2), S0)
     assert turned.dim_axes == ((1, 0), ())

@@ -190,6 +190,36 @@ def tied() -> None:
     gradients_equal(cell.trainable_params(), found, wanted)
 
 
+def changed_in_place() -> None:
+    """A parameter that becomes another one in the same object: what calls remember of it is renewed."""
+    import mindspore
+    from mindspore import nn
+
+    from hyper_dtensor import distribute_parameter, get_platform
+    from hyper_dtensor.meta import meta_of
+    from hyper_layout import Shard
+
+    mesh = mesh_of_all()
+    cell = nn.Dense(4, 4, weight_init=tensor(4, 4), has_bias=False)
+    weight = distribute_parameter(cell, "weight", mesh, [Shard(0)], src_data_rank=None)
+    for dtype in (mindspore.float32, mindspore.float16, mindspore.float64):
+        weight.set_dtype(dtype)
+        for _ in range(2):
+            product = weight * 2
+            assert weight.dtype == product.dtype == product.to_local().dtype == meta_of(weight).dtype == dtype
+            close(product.astype(mindspore.float32), tensor(4, 4) * 2, tolerance=1e-2)
+    get_platform().set_parameter(cell, "weight", weight.redistribute([Shard(1)]))
+    assert cell.weight is weight and meta_of(weight).spec is weight._spec
+    close((weight * 2).astype(mindspore.float32), tensor(4, 4) * 2, tolerance=1e-2)
+    # The local tensor of another DTensor would keep its dtype.
+    split = distributed(tensor(4, 4), mesh, Shard(0))
+    refused(TypeError, "astype", lambda: split.set_dtype(mindspore.float16))
+
+
+def test_parameters_that_change_in_place(ms_ranks2: MindSporeRankPool) -> None:
+    ms_ranks2.run(changed_in_place)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_equals_one_device(name: str, ms_ranks2: MindSporeRankPool) -> None:
     ms_ranks2.run(trained, name)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.autograd import forward_ad
 from torch.nn.functional import softmax
 
-from hyper_dtensor import DTensor
+from hyper_dtensor import DTensor, distribute_tensor, get_platform
 from tests.platform_torch.helpers import S0, S1, P, R, line, numbers, raised
 from tests.support.ranks import RankPool
 
@@ -57,6 +58,46 @@ def gathered_in_every_way() -> None:
 
 def test_gathering_into_one_buffer(ranks2: RankPool) -> None:
     ranks2.run(gathered_in_every_way)
+
+
+def counted_from_the_right() -> None:
+    """A dim may be negative, also of what travels as bytes, which have a dim more."""
+    group = get_platform().group(tuple(range(dist.get_world_size())))
+    verbs = get_platform()
+    for dtype in (torch.float64, torch.int16, torch.complex64):
+        x = (numbers(4, 2, 6, seed=dist.get_rank()) * 3).to(dtype)
+        for dim in range(3):
+            for call in (
+                lambda x, d: verbs.all_gather(x, d, group),
+                lambda x, d: verbs.reduce_scatter(x, d, "sum", group),
+                lambda x, d: verbs.all_to_all(x, d, d - 1, group),
+                lambda x, d: verbs.all_to_all(x, 0, d, group),
+                lambda x, d: verbs.scatter(x, d, 1, group),
+            ):
+                assert torch.equal(call(x, dim - 3), call(x, dim)), (dtype, dim)
+
+
+def test_dims_are_counted_from_the_right(ranks2: RankPool) -> None:
+    ranks2.run(counted_from_the_right)
+
+
+def written_in_place() -> None:
+    """What a collective returned may be written in place, also where it is no tensor of its own to the backend."""
+    mesh = line()
+    for whole in (numbers(4, 6), torch.complex(numbers(4, 6), numbers(4, 6, seed=1))):
+        for before, after in ((S0, R), (S1, R), (S0, S1), (P, R), (P, S0), (P, S1)):
+            leaf = whole.clone().requires_grad_()
+            (leaf * 3).mul_(2).abs().sum().backward()
+            x = distribute_tensor(whole, mesh, [before], src_data_rank=None).requires_grad_()
+            moved = (x * 3).redistribute([after])
+            moved.mul_(2).abs().sum().backward()
+            assert torch.allclose(moved.detach().full_tensor(), whole * 6), (before, after)
+            assert torch.allclose(x.grad.full_tensor(), leaf.grad), (before, after)
+            assert torch.allclose(x.detach().full_tensor(), whole), (before, after)
+
+
+def test_results_are_written_in_place(ranks2: RankPool) -> None:
+    ranks2.run(written_in_place)
 
 
 def with_tangents() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -362,6 +364,39 @@ def exchanged_data() -> None:
 
 def test_data_is_exchanged(ranks2: RankPool) -> None:
     ranks2.run(exchanged_data)
+
+
+def exchanged_gradients() -> None:
+    """`.grad.data =` keeps the layout, which the next backward counts on, and gradients are let go at once."""
+    mesh = line()
+    w, dw = leaves(R)
+    new = numbers(4, 4, seed=1)
+    for x, value in ((w, new.clone()), (dw, laid_out(new, mesh, R))):
+        x.square().sum().backward()
+        x.grad.data = value
+        x.square().sum().backward()
+    assert_equal(dw.grad, w.grad)
+    for other in (laid_out(new, mesh, S0), laid_out(new, mesh, P), laid_out(new[:2], mesh, R)):
+        assert "it is a gradient" in raised(lambda t=other: setattr(dw.grad, "data", t), ValueError)
+    assert_equal(dw.grad, w.grad)
+
+    def by_attribute() -> None:
+        dw.grad = None
+
+    def by_deletion() -> None:
+        del dw.grad
+
+    optimizer = torch.optim.SGD([dw], lr=0.1)
+    for drop in (by_attribute, by_deletion, optimizer.zero_grad):
+        dw.square().sum().backward()
+        shown = weakref.ref(dw.grad.to_local())
+        drop()
+        assert shown() is None
+        assert dw.grad is None
+
+
+def test_gradients_are_exchanged(ranks2: RankPool) -> None:
+    ranks2.run(exchanged_gradients)
 
 
 def counted() -> None:

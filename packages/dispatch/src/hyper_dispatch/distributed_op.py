@@ -51,7 +51,7 @@ class DistributedOp:
     values (not from the values of an operand): it is then not compared at each call."""
 
     needs_signature: bool = False
-    """Whether a registration without a signature is refused."""
+    """Whether a registration without a signature is refused; else the first call is, if it asks for one."""
 
     signature: Signature | None = None
     algebra: str = "none"
@@ -157,8 +157,6 @@ class RowsOp(DistributedOp):
     """
 
     preprocess_is_pure = True
-    needs_signature = True
-    """For `bind`. A family whose own `preprocess` does without says False."""
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Preprocessed:
         """Bind the call; local tensors take the place of distributed ones, the form of the call is kept."""

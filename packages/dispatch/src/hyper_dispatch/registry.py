@@ -222,8 +222,8 @@ def _make(strategy: type[DistributedOp], name: str, entry: Mapping[str, Any], wh
             raise RegistryError(f"{where}: key 'signature': {error}") from None
     elif op.needs_signature:
         raise RegistryError(
-            f"{where}: key 'signature' is missing, which {strategy.__name__} needs: the parameters in order, for "
-            "example 'input, other, *, alpha=1'"
+            f"{where}: key 'signature' is missing, which {strategy.__name__} needs: the parameters in order, "
+            "for example 'input, other, *, alpha=1'"
         )
     if "algebra" in entry:
         if op.algebras and entry["algebra"] not in op.algebras:

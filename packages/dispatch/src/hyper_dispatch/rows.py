@@ -113,9 +113,11 @@ def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | N
     for candidate in rows:
         if len(candidate.inputs) != len(placements):
             raise AssertionError(f"row '{candidate}' needs one input for each of {len(placements)} operands")
-        if candidate.inputs == placements or (
-            ONCE in candidate.inputs and _accepted(candidate) == placements
-        ):
+        if candidate.inputs == placements:
+            return candidate
+        # A strategy may have made its row of lists, which no tuple equals.
+        is_other = ONCE in candidate.inputs or type(candidate.inputs) is not tuple
+        if is_other and _accepted(candidate) == placements:
             return candidate
     return None
 

@@ -25,8 +25,6 @@ Values = Sequence[Any]
 class Like(RowsOp):
     """A new tensor of the same shape. Cache values: the layout."""
 
-    needs_signature = False
-
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor = args[0] if args else kwargs["input"]
         others = {name: value for name, value in kwargs.items() if name != "input"}
@@ -47,8 +45,6 @@ class New(RowsOp):
     Cache values: layout of the tensor that lends dtype, device and, if the shape is its own, its layout;
     whether it is; the shape.
     """
-
-    needs_signature = False
 
     def __init__(self, op_name: str, fills: bool = False) -> None:
         """Serve one operation; `fills` if it takes a value to fill with."""

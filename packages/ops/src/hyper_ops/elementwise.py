@@ -37,6 +37,7 @@ class Elementwise(RowsOp):
     an operand is Partial the kinds of all arguments, and whether rows for max and min may be used.
     """
 
+    needs_signature = True
     shapes_follow = True
     algebras: ClassVar[frozenset[str]] = ALGEBRAS
     preprocess_is_pure = True

@@ -28,6 +28,7 @@ from hyper_ops.matmul import factors_of
 class Linear(RowsOp):
     """cache_values: the layouts of x, weight and bias (None without one), equation, letters of the bias."""
 
+    needs_signature = True
     shapes_follow = True
     preprocess_is_pure = True
 

@@ -26,6 +26,7 @@ from hyper_ops.contraction import addend_letters, check_sizes, contraction_rows,
 class Matmul(RowsOp):
     """A product of two tensors. cache_values: their layouts and the equation."""
 
+    needs_signature = True
     shapes_follow = True
     preprocess_is_pure = True
 

@@ -43,6 +43,7 @@ Values = Sequence[Any]
 class Reduction(RowsOp):
     """Common part. Cache values: the layout, `dim` as written, `keepdim`, then what a family adds."""
 
+    needs_signature = True
     shapes_follow = True
 
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:

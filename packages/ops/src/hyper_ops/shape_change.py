@@ -397,7 +397,6 @@ class Diagonal(MovedDims):
 class ShapeInPlace(RowsOp):
     """An operation that changes the shape of its tensor in place, which no distributed tensor can do."""
 
-    needs_signature = False
     inplace = True
 
     def preprocess(self, args: Args, kwargs: Kwargs) -> Any:

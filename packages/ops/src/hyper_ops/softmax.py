@@ -30,6 +30,7 @@ class Softmax(RowsOp):
         log: Whether it is log_softmax.
     """
 
+    needs_signature = True
     shapes_follow = True
 
     def __init__(self, op_name: str, log: bool) -> None:

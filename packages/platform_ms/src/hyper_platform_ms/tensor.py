@@ -282,6 +282,18 @@ class MindSporeDTensor(DTensor, Tensor):
 
     assign_value = set_data
 
+    def set_dtype(self, dtype: Any) -> Any:
+        """Change the dtype of a parameter in place.
+
+        Raises:
+            TypeError: If this is no parameter, whose local tensor would keep its dtype.
+        """
+        if not isinstance(self, Parameter):
+            raise TypeError("set_dtype is a method of parameters: use astype for a DTensor that is none")
+        changed = Tensor.set_dtype(self, dtype)
+        self._views = self._origin = self._meta = None
+        return changed
+
     def init_data(self, *args: Any, **kwargs: Any) -> Any:
         """The parameter itself: its data is there."""
         return self
@@ -382,7 +394,8 @@ def become_distributed(parameter: Any, value: DTensor) -> None:
     local = clone(ops.stop_gradient(value._local))
     Tensor.assign_value(parameter, local)
     parameter.__class__ = _parameter_class()
-    parameter.__dict__.update(_spec=value._spec, _global=value._shape, _held=None, _views=None, _origin=None)
+    parameter.__dict__.update(_spec=value._spec, _global=value._shape, _held=None)
+    parameter.__dict__.update(_views=None, _origin=None, _meta=None)
     parameter.__dict__.pop("_alias", None)
 
 

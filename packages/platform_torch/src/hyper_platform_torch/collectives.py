@@ -70,7 +70,6 @@ def _is_outermost(dim: int, shape: torch.Size, group: TorchGroup) -> bool:
 def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
     """The pieces of ``x`` along ``dim`` one after the other, by ascending rank as backends want them."""
     size = len(group.ranks)
-    dim %= x.ndim
     shape = list(x.shape)
     shape[dim] //= size
     if _is_outermost(dim, x.shape, group):
@@ -84,7 +83,6 @@ def _packed(x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
 
 def _joined(buffer: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
     """Pieces one after the other, by ascending rank as backends order them, joined along ``dim``."""
-    dim %= buffer.ndim
     if dim == 0 and group.order is None:
         return buffer
     size = len(group.ranks)
@@ -114,9 +112,14 @@ _SENT = {
 _SUMMED = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
+def _of_its_own(x: torch.Tensor) -> torch.Tensor:
+    """The same data as a tensor that is no view, as an autograd function returns what is written in place."""
+    return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
+
+
 def _as_bytes(x: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """``move(x)`` on the bytes of the elements, in a further dim."""
-    return move(x.contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1)
+    """``move(x)`` on the bytes of the elements, in a further last dim."""
+    return _of_its_own(move(x.contiguous().unsqueeze(-1).view(torch.uint8)).view(x.dtype).squeeze(-1))
 
 
 def _reducible(x: torch.Tensor, op: str) -> torch.Tensor | None:
@@ -129,7 +132,7 @@ def _reducible(x: torch.Tensor, op: str) -> torch.Tensor | None:
 def _reduced(out: torch.Tensor, dtype: torch.dtype, op: str) -> torch.Tensor:
     """A reduced tensor in the dtype that was given; a sum of bool is the number of true ones."""
     if dtype.is_complex:
-        return torch.view_as_complex(out)
+        return _of_its_own(torch.view_as_complex(out))
     return out.to(torch.int64 if dtype == torch.bool and op == "sum" else dtype)
 
 
@@ -159,11 +162,11 @@ class TorchCollectives:
     def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
         """Join the pieces of the group along ``dim``."""
         x = _bare(x)
+        dim %= x.ndim
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_gather(sent, dim, group))
         x = x.contiguous()
         shape, size = x.shape, len(group.ranks)
-        dim %= len(shape)
         by_rank = (size * shape[0], *shape[1:])
         if dim and _is_outermost(dim, shape, group):
             out = x.new_empty((*shape[:dim], size * shape[dim], *shape[dim + 1 :]))
@@ -176,6 +179,7 @@ class TorchCollectives:
     def reduce_scatter(self, x: torch.Tensor, dim: int, op: str, group: TorchGroup) -> torch.Tensor:
         """Reduce and keep this rank's piece of ``dim``."""
         x = _bare(x)
+        dim %= x.ndim
         if op != "sum" or x.dtype not in _SUMMED:
             if _loses_nan(x, op):
                 return from_integers(self.reduce_scatter(to_integers(x, op), dim, op, group), x.dtype)
@@ -195,6 +199,7 @@ class TorchCollectives:
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
         """Send piece i of ``split_dim`` to position i, join what arrives along ``concat_dim``."""
         x = _bare(x)
+        split_dim, concat_dim = split_dim % x.ndim, concat_dim % x.ndim
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.all_to_all(sent, split_dim, concat_dim, group))
         sent = _packed(x, split_dim, group)
@@ -214,6 +219,7 @@ class TorchCollectives:
     def scatter(self, x: torch.Tensor, dim: int, source: int, group: TorchGroup) -> torch.Tensor:
         """This position's piece along ``dim`` of the tensor of the rank at ``source``."""
         x = _bare(x)
+        dim %= x.ndim
         if x.dtype not in _SENT:
             return _as_bytes(x, lambda sent: self.scatter(sent, dim, source, group))
         pieces = list(_packed(x, dim, group).chunk(len(group.ranks)))

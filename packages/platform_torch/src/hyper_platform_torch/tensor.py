@@ -49,6 +49,7 @@ _STATE = frozenset(
         "_spec",
         "_shape",
         "_gradient",
+        "_is_gradient",
         "_meta",
         "_views",
         "_origin",
@@ -76,6 +77,8 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     _shape: torch.Size
     _gradient: TorchDTensor | None = None
     """What `grad` showed last."""
+    _is_gradient: bool = False
+    """Whether it was shown as the gradient of another one, by which it is laid out."""
 
     def __new__(cls, *_: Any, **__: Any) -> TorchDTensor:
         """Refused: `DTensor.from_local` and its neighbours make DTensors.
@@ -232,12 +235,16 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         gradient = self._local.grad
         if known is not None and known._local is gradient:
             return known
-        shown = None if gradient is None else make(gradient, gradient_spec(self._spec), self._shape)
-        self._gradient = shown
+        if gradient is None:
+            self._gradient = None
+            return None
+        shown = self._gradient = make(gradient, gradient_spec(self._spec), self._shape)
+        shown._is_gradient = True
         return shown
 
     @grad.setter
     def grad(self, value: Any) -> None:
+        self._gradient = None  # or the memory of the gradient would stay until somebody asks for the next one
         if value is None:
             self._local.grad = None
             return
@@ -252,7 +259,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
 
     @grad.deleter
     def grad(self) -> None:
-        self._local.grad = None
+        self.grad = None
 
     @property
     def is_leaf(self) -> bool:
@@ -366,11 +373,17 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
             )
         local, new = self._local, value._local.detach()
         layout = value._spec.layout
-        if local.grad is not None and (layout is not self._spec.layout or value._shape != self._shape):
-            raise LayoutError(
-                f"{self!r} cannot become {value!r}: it has a gradient, which would keep the layout it has; "
-                "set .grad = None first"
-            )
+        if layout is not self._spec.layout or value._shape != self._shape:
+            if local.grad is not None:
+                raise LayoutError(
+                    f"{self!r} cannot become {value!r}: it has a gradient, which would keep the layout it "
+                    "has; set .grad = None first"
+                )
+            if self._is_gradient:
+                raise LayoutError(
+                    f"{self!r} cannot become {value!r}: it is a gradient, to which the next one is added; "
+                    "redistribute the new values first"
+                )
         if (value.dtype, value.device, value._shape) != (
             _of_wrapper(_Base.dtype.__get__, self),
             _of_wrapper(_Base.device.__get__, self),
