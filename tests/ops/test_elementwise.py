@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hyper_dispatch import find_op, layouts_of
+from hyper_dispatch import RegistryError, find_op, layouts_of, register_op
 from hyper_layout import Layout, LayoutError, Partial, Replicate
 from hyper_ops.broadcasting import broadcast_letters
 from hyper_ops.partial_algebra import kind_of
@@ -130,3 +130,10 @@ KINDS |= {"c": [1j], "x": [None], "s": ["floor"]}
 )
 def test_kinds(kind, value):
     assert kind_of(value) == kind
+
+
+def test_a_registration_has_a_signature() -> None:
+    with pytest.raises(
+        RegistryError, match=r"register_op\('mine'\): key 'signature' is missing, which Elementwise"
+    ):
+        register_op("mine", "elementwise")

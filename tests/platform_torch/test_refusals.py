@@ -365,3 +365,20 @@ def test_an_unknown_operation_is_refused_on_all_ranks_alike(ranks2: RankPool) ->
         assert "linalg_lu" in message
         assert "register" in message
         assert "redistribute" in message
+
+
+def sizes_that_differ() -> None:
+    mesh = line()
+    part, whole = torch.ones(2, 16), laid_out(torch.ones(16, 16), mesh, S1)
+    split = DTensor.from_local(part, mesh, [S1])
+    message = raised(lambda: nn.functional.linear(split, whole), ValueError)
+    n = 16 * mesh.size()
+    assert f"linear: the dims that meet differ in size: dim 1 of f32[2,{n}] tp:S(1) has {n}" in message
+    assert "dim 1 of f32[16,16] tp:S(1) has 16; was a whole tensor taken for this rank's part" in message
+    message = raised(lambda: laid_out(torch.ones(2, 8), mesh, R) @ whole, ValueError)
+    assert "matmul" in message and "was this rank's part taken for the whole tensor" in message
+    assert "has 3" in raised(lambda: laid_out(torch.ones(2, 3), mesh, R) @ whole, ValueError)
+
+
+def test_dims_that_meet_have_one_size(ranks2: RankPool) -> None:
+    ranks2.run(sizes_that_differ)
