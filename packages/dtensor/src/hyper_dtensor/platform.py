@@ -407,7 +407,8 @@ def default_platform() -> tuple[str, str]:
     raise RuntimeError(
         f"cannot tell which platform to use: installed {', '.join(sorted(points)) or 'none'}, frameworks "
         f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), set "
-        f"{ENVIRONMENT_VARIABLE}=name, or install the package of one adapter (for example packages/platform_torch)"
+        f"{ENVIRONMENT_VARIABLE}=name, or install the package of one adapter (for example "
+        "packages/platform_torch)"
     )
 
 
