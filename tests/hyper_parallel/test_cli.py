@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_info_reports_a_missing_platform_instead_of_failing(
     monkeypatch.setattr("hyper_dtensor.platform.entry_points", lambda group: [])
     assert "cannot tell which platform to use: installed none" in run("info")
     monkeypatch.setenv("HYPER_PARALLEL_PLATFORM", "jax")
-    assert "jax, which is not installed" in run("info")
+    assert "jax, which is not installed" in run("info", code=1), "a report, and the exit code of a mistake"
 
 
 def answer(code: str, *arguments: str) -> str:
@@ -105,6 +106,10 @@ def test_help_is_plain(command: str) -> None:
     assert run(command, "-h") == output
     assert output.startswith(f"Usage: hyper-parallel {command} [OPTIONS]")
     assert output.isascii(), "no boxes"
+
+
+def test_version() -> None:
+    assert run("--version") == f"hyper-parallel {version('hyper-parallel')}\n"
 
 
 def test_what_is_no_command() -> None:

@@ -49,6 +49,21 @@ def test_every_rank_has_the_slice_of_the_layout(placements: str, notation: str) 
         assert cells[2] == f"[{slices}]"
 
 
+@pytest.mark.parametrize(
+    ("written", "short"),
+    [
+        ("Shard(0),Replicate()", "S(0),R"),
+        ("Replicate, Shard(dim=-1)", "R,S(-1)"),
+        ("dp:Replicate() tp:Partial()", "dp:R tp:P"),
+        ("Partial(sum),Partial('avg')", "P,P(avg)"),
+        ("StridedShard(0, 4),Shard(0)", "SS(0,4),S(0)"),
+        ("StridedShard(dim=0, split_factor=4),Shard(0)", "SS(0,4),S(0)"),
+    ],
+)
+def test_placements_as_python_writes_them(written: str, short: str) -> None:
+    assert run("layout", *MESH, written) == run("layout", *MESH, short)
+
+
 def test_copies_and_addends_are_named() -> None:
     output = run("layout", *MESH, "R,P(max)")
     assert output.splitlines()[0].endswith("; 8 ranks hold each block")
@@ -61,7 +76,7 @@ def test_a_shape_as_it_is_printed(shape: str) -> None:
 
 
 def test_a_scalar() -> None:
-    assert rows(run("layout", "--mesh", "tp=2", "--shape", "", "--placements", "R", "--dtype", "float64"))[
+    assert rows(run("layout", "--mesh", "tp=2", "--shape", "()", "--placements", "R", "--dtype", "float64"))[
         1
     ] == [
         "0",
@@ -89,11 +104,16 @@ def test_a_scalar() -> None:
         (("--mesh", "tp=100000"), "mesh': 'tp=100000' has 100000 ranks; at most 4096 are shown"),
         (("--shape", "8x16"), "shape': '8x16' is no shape: write the sizes of all dims, such as 8,16"),
         (("--shape", "8,,16"), "shape': '8,,16' is no shape"),
+        (
+            ("--shape", ""),
+            "shape': '' is no shape: write the sizes of all dims, such as 8,16; that of a scalar is ()",
+        ),
         (("--shape", "8,-1"), "shape': '8,-1' is no shape"),
         (
             ("--placements", "S(0),Q"),
             "placements': 'Q' is no placement: write R, S(0), SS(0, 2), P or P(sum)",
         ),
+        (("--placements", "Shard(),R"), "placements': 'S' is no placement"),
         (("--placements", "dp:R"), "placements': 'dp:R' says nothing of mesh axis 'tp'"),
         (("--placements", "dp:R cp:R"), "placements': mesh axis 'cp' is not known: this mesh has 'dp', 'tp'"),
         (("--placements", "P(mean),R"), "placements': Partial knows the reduce_op sum, avg, max, min, prod"),
@@ -143,7 +163,7 @@ def test_what_is_missing() -> None:
     ("suffix", "mesh", "shape", "placements"),
     [
         (".svg", "dp=2,tp=2", "8,16", "S(0),S(1)"),
-        (".PNG", "tp=2", "", "P"),
+        (".PNG", "tp=2", "()", "P"),
         (".png", "tp=3", "6", "S(0)"),
         (".svg", "a=1,b=2,c=2", "2,2,2,4", "S(0),P,S(3)"),
         (".png", "tp=10", "0,10", "S(1)"),
@@ -212,4 +232,4 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     output = run("layout", *MESH, "R,R", "--picture", str(tmp_path / "who.png"), code=1)
-    assert "error: a picture needs matplotlib: pip install 'hyper-parallel[picture]'" in output
+    assert "error: a picture needs matplotlib: pip install matplotlib" in output

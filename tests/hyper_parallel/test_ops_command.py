@@ -67,6 +67,11 @@ def test_an_operator_that_is_always_refused() -> None:
     assert "    nothing else\n" in run("ops", "transpose_")
 
 
+def test_an_operator_that_an_adapter_does_not_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "installed_facts", lambda: {"torch": {}})
+    assert "  on torch: not in the adapter's table (operators.yaml)\n\nThe rule" in run("ops", "sort")
+
+
 def test_an_operator_without_an_example() -> None:
     output = run("ops", "_foreach_abs")
     assert "The rule of its family" in output and "Accepted" not in output
@@ -75,10 +80,12 @@ def test_an_operator_without_an_example() -> None:
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("sotfmax", "; near to it: softmax, "),
+        ("sotfmax", "; near to it: softmax\n"),
         ("Linaer", "; near to it: linear"),
         ("LAYER_NORM", "; near to it: layer_norm"),
         ("zzzzzz", "; hyper-parallel ops lists them"),
+        ("conv2d", "; hyper-parallel ops lists them"),
+        ("foo", "; hyper-parallel ops lists them"),
         ("", "; hyper-parallel ops lists them"),
     ],
 )
@@ -129,6 +136,14 @@ def test_ops_shows_the_users_own_operators_and_names_what_is_wrong_in_them(tmp_p
     assert (
         "called with (x[4,3]), beside Replicate operands:\n\n    S(0) -> S(0)\n" in program("my_sign").stdout
     )
+
+    for example in ("x[4,", "x[4], nothing=1", "x['a']", "1"):
+        (tmp_path / "own.yaml").write_text(
+            f'ops:\n  mine: {{strategy: elementwise, signature: input, example: "{example}"}}\n'
+        )
+        bad = program("mine")
+        assert (bad.returncode, bad.stdout) == (1, "")
+        assert bad.stderr.startswith(f"error: operation 'mine': key 'example' is {example!r}, ")
 
     (tmp_path / "own.yaml").write_text("ops:\n  my_shape_of: {lokal: true}\n")
     bad = program()

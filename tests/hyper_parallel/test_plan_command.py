@@ -47,6 +47,7 @@ def test_the_kinds_say_what_becomes_of_the_axis() -> None:
 
 
 def test_bytes_of_an_element() -> None:
+    assert "Without either: f32." in " ".join(run("plan", "--help").split())
     assert "receives 48 bytes" in run(
         "plan", "S(0)", "R", "--mesh", "tp=2", "--shape", "32", "--itemsize", "3"
     )

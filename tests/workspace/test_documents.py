@@ -31,7 +31,7 @@ def run(program: Program, folder: Path) -> str:
     if launcher == "pytest":
         settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
         arguments = ["-m", "pytest", "-p", "tests.conftest", *settings, *arguments]
-    elif launcher == "--no-project":  # an environment of its own, which uv makes
+    elif launcher == "--isolated":  # an environment of its own, which uv makes
         python, arguments = ["uv", "run", launcher], [each.replace("./", f"{ROOT}/") for each in arguments]
     else:
         assert launcher == "python", f"{program}: {launcher} is not known here"

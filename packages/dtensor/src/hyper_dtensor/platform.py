@@ -278,7 +278,7 @@ def _entry_point(name: str) -> EntryPoint:
     if name not in points:
         raise ValueError(
             f"unknown platform {name!r}; installed: {', '.join(sorted(points)) or 'none'}. "
-            "Install the adapter's package (for example hyper-platform-torch), or choose with "
+            "Install the adapter's package (for example packages/platform_torch), or choose with "
             f"set_platform(name) or {ENVIRONMENT_VARIABLE}=name"
         )
     return points[name]
@@ -407,7 +407,8 @@ def default_platform() -> tuple[str, str]:
     raise RuntimeError(
         f"cannot tell which platform to use: installed {', '.join(sorted(points)) or 'none'}, frameworks "
         f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), set "
-        f"{ENVIRONMENT_VARIABLE}=name, or install one adapter (for example hyper-platform-torch)"
+        f"{ENVIRONMENT_VARIABLE}=name, or install the package of one adapter (for example "
+        "packages/platform_torch)"
     )
 
 

@@ -47,6 +47,10 @@ LONG_NAMES: Final = {
 MOST_RANKS: Final = 4096
 """Beyond this the answers are longer than anybody reads."""
 _AXIS: Final = re.compile(r"\s*(\w+)\s*=\s*(\d+)\s*")
+_SHORT: Final = {"Shard": "S", "StridedShard": "SS", "Replicate": "R", "Partial": "P"}
+_LONG_PLACEMENT: Final = re.compile(rf"\b({'|'.join(_SHORT)})\b(?!:)(\([^()]*\))?")
+_NO_VALUE: Final = re.compile(r"\w+=|[\"']")
+"""The name of an argument, and quotes."""
 
 
 def _mesh(text: str) -> DeviceMesh:
@@ -65,6 +69,10 @@ def _mesh(text: str) -> DeviceMesh:
 
 def _shape(text: str) -> tuple[int, ...]:
     inner = text.strip()
+    if not inner:
+        raise typer.BadParameter(
+            f"{text!r} is no shape: write the sizes of all dims, such as 8,16; that of a scalar is ()"
+        )
     if inner[:1] + inner[-1:] in ("()", "[]"):  # as Python and this program print it
         inner = inner[1:-1].strip()
     parts = inner.removesuffix(",").split(",") if inner else []
@@ -102,7 +110,7 @@ def laid_out(text: str, mesh: DeviceMesh, shape: tuple[int, ...], hint: str) -> 
     """The layout of placements given as text.
 
     Args:
-        text: ``S(0),R`` or ``dp:S(0) tp:R``.
+        text: ``S(0),R`` or ``dp:S(0) tp:R``; ``Shard(0)`` for ``S(0)``, and so on.
         mesh: The mesh.
         shape: The global shape.
         hint: The name of the argument, for messages.
@@ -112,12 +120,19 @@ def laid_out(text: str, mesh: DeviceMesh, shape: tuple[int, ...], hint: str) -> 
         LayoutError: If the layout does not fit the mesh or the shape.
     """
     try:
-        placements = parse_placements(text, mesh)
+        placements = parse_placements(_shortened(text), mesh)
     except LayoutError as error:
         raise typer.BadParameter(str(error), param_hint=hint) from None
     layout = Layout.from_placements(mesh, placements, len(shape))
     layout.check_even(shape)
     return layout
+
+
+def _shortened(text: str) -> str:
+    """Placements as Python writes them, in the notation: ``Partial('avg')`` is ``P(avg)``."""
+    return _LONG_PLACEMENT.sub(
+        lambda found: _SHORT[found[1]] + _NO_VALUE.sub("", found[2] or "").replace("()", ""), text
+    )
 
 
 def mesh_text(mesh: DeviceMesh) -> str:

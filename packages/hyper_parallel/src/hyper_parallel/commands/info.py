@@ -31,7 +31,8 @@ print(json.dumps({each: platform.device_count(each) for each in platform.device_
 def info() -> None:
     """Show versions, platforms and devices.
 
-    Each platform is asked in a process of its own, which takes as long as importing its framework.
+    Each platform is asked in a process of its own, which takes as long as importing its framework. The exit
+    code is 1 if the platform that was chosen is not installed.
     """
     names = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
     rows = [["python", machine.python_version()]]
@@ -39,12 +40,15 @@ def info() -> None:
     rows.append(["platforms installed", ", ".join(names) or "none"])
     asked = [(name, _ask(name)) for name in names]
     rows += [[f"devices of {name}", _answer(process)] for name, process in asked]
-    rows.append(["platform used", _chosen_platform(names)])
+    used, installed = _chosen_platform(names)
+    rows.append(["platform used", used])
     show_table(["what", "value"], rows)
     typer.echo(
         f"To choose: set {ENVIRONMENT_VARIABLE}=name, or call hyper_parallel.set_platform(name) first.\n"
         "Without either it is the one whose framework the program has imported, else the only one installed."
     )
+    if not installed:
+        raise typer.Exit(1)
 
 
 def _version(distribution: str) -> str:
@@ -54,13 +58,16 @@ def _version(distribution: str) -> str:
         return "not installed"
 
 
-def _chosen_platform(installed: Sequence[str]) -> str:
-    """The platform's name, or why there is none: a report must not fail where it is needed most."""
+def _chosen_platform(installed: Sequence[str]) -> tuple[str, bool]:
+    """The platform's name, or why there is none, and whether a program can go on with it or choose.
+
+    The report is made whole where nothing works: it is needed most there.
+    """
     try:
         name, _ = default_platform()
     except RuntimeError as error:
-        return str(error)
-    return name if name in installed else f"{name}, which is not installed"
+        return str(error), True
+    return (name, True) if name in installed else (f"{name}, which is not installed", False)
 
 
 def _ask(name: str) -> subprocess.Popen[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Optional
 
 import typer
 
-from hyper_ops.catalogue import Operator, catalogue, installed_facts, rule_of
+from hyper_ops.catalogue import Facts, Operator, catalogue, installed_facts, rule_of
 from hyper_ops.support_table import layouts_text, support_table
 from hyper_parallel.commands.refusal import refusals, refuse
 from hyper_parallel.commands.tables import show_table
@@ -15,6 +16,8 @@ from hyper_parallel.commands.tables import show_table
 __all__ = ["ops"]
 
 NEAREST = 3
+ALIKE = 0.8
+"""How like a name must be: less (conv2d and conj are alike by 0.6) is another word, not a misspelled one."""
 
 
 def ops(
@@ -79,17 +82,21 @@ def _named(name: str, operators: list[Operator]) -> list[Operator]:
         return found
     known = [*(operator.name for operator in operators), *spelled]
     lower = {each.lower(): each for each in reversed(known)}
-    near = [lower[each] for each in get_close_matches(name.lower(), lower, NEAREST)]
+    near = [lower[each] for each in get_close_matches(name.lower(), lower, NEAREST, ALIKE)]
     hint = f"; near to it: {', '.join(near)}" if near else "; hyper-parallel ops lists them"
     raise refuse(f"there is no operator {name!r}{hint}")
 
 
 def _show(operator: Operator) -> None:
+    layouts = _accepted(operator)  # first: a wrong example ends the command before a part is printed
     what = (
         f"family {operator.family}, strategy {operator.strategy}" if operator.strategy else "runs on locals"
     )
     typer.echo(f"{operator.name}: {what}{f', algebra {operator.algebra}' if operator.algebra else ''}")
     for platform, facts in operator.on_platforms.items():
+        if facts == Facts():
+            typer.echo(f"  on {platform}: not in the adapter's table (operators.yaml)")
+            continue
         names = ", ".join(facts.names) or "no name of its own"
         compared = {"gradient": "value and gradient", "": "nothing, no sample of its own"}
         typer.echo(f"  on {platform}: {names}")
@@ -99,7 +106,24 @@ def _show(operator: Operator) -> None:
         typer.echo(
             f"\nAccepted on one mesh axis, called with ({operator.call}), beside Replicate operands:\n"
         )
-        typer.echo("\n".join(f"    {row}" for row in layouts_text(operator)))
+        typer.echo("\n".join(f"    {row}" for row in layouts))
+
+
+def _accepted(operator: Operator) -> Sequence[str]:
+    """What its example call accepts.
+
+    Raises:
+        ValueError: If the ``example`` of its registration is none.
+    """
+    if operator.call is None:
+        return ()
+    try:
+        return layouts_text(operator)
+    except Exception as error:  # a call that is none of it can run into anything in the strategy
+        raise ValueError(
+            f"operation {operator.name!r}: key 'example' is {operator.call!r}, which is no call of it "
+            f"({type(error).__name__}: {error})"
+        ) from None
 
 
 def _indented(text: str) -> str:

@@ -50,7 +50,7 @@ def draw(layout: Layout, shape: tuple[int, ...], title: str, path: Path) -> None
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        raise refuse("a picture needs matplotlib: pip install 'hyper-parallel[picture]'") from None
+        raise refuse("a picture needs matplotlib: pip install matplotlib") from None
     mesh = layout.mesh
     if mesh.size() > MOST_PANELS:
         raise refuse(

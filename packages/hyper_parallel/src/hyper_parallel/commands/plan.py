@@ -27,7 +27,11 @@ def plan(
     dtype: DTYPE = None,
     itemsize: Annotated[
         Optional[int],  # noqa: UP045  # typer reads annotations at run time
-        typer.Option(min=1, metavar="BYTES", help="Bytes of an element, instead of a dtype."),
+        typer.Option(
+            min=1,
+            metavar="BYTES",
+            help=f"Bytes of an element, instead of a dtype. Without either: {DEFAULT}.",
+        ),
     ] = None,
 ) -> None:
     """Show what a redistribution sends.
