@@ -85,11 +85,12 @@ class LinearMap:
             return x / size
         if kind in COMMUNICATES:
             return self._communicate(platform, x, size)
+        ops = platform.ops
         coordinate = self.mesh.get_local_rank(self.axis)
         if kind == "slice":
             length = x.shape[self.dim] // size
-            return platform.ops.clone(platform.ops.narrow(x, self.dim, coordinate * length, length))
-        return platform.ops.clone(x) if coordinate == 0 else platform.ops.zeros_like(x)
+            return ops.clone(ops.narrow(x, self.dim, coordinate * length, length))
+        return ops.clone(x) if coordinate == 0 else ops.zeros_like(x)
 
     def _communicate(self, platform: Platform, x: Tensor, size: int) -> Tensor:
         if size == 1:

@@ -119,7 +119,7 @@ class DTensor:
                             "grad_placements: the gradient of a Partial tensor is Replicate, not Partial"
                         )
                     varying |= 1 << axis
-        t = adopt(local, layout, varying)
+        t = adopt(local, Spec.of(layout, varying))
         if run_check:
             check_replicated(t)
         return t
@@ -345,16 +345,9 @@ class DTensor:
         return repr(self)
 
 
-def adopt(local: Tensor, layout: Layout, varying: int = 0) -> DTensor:
-    """The DTensor over a local tensor from outside, as `DTensor.from_local` makes it after its checks.
-
-    Args:
-        local: This rank's local tensor.
-        layout: Its layout.
-        varying: Bit mask of the mesh axes on which it is Replicate-varying.
-    """
+def adopt(local: Tensor, spec: Spec) -> DTensor:
+    """The DTensor over a local tensor from outside, as `DTensor.from_local` makes it after its checks."""
     platform = get_platform()
-    spec = Spec.of(layout, varying)
     shape = local.shape
     t = platform.wrap(local, spec, shape if spec.shard_counts is None else global_shape(shape, spec))
     t._views = platform.memo(local)

@@ -314,6 +314,7 @@ def _choose(platform: str | Platform, reason: str) -> Platform:
     if _chosen is None:
         _chosen = _load(platform) if isinstance(platform, str) else platform
         _since = f"{reason} at {_call_site()}"
+        set_rank_source(_chosen.rank)
     elif platform is not _chosen and platform != _chosen.name:
         name = platform if isinstance(platform, str) else platform.name
         if isinstance(platform, str):
@@ -347,6 +348,7 @@ def exchanged_platform(platform: Platform | None) -> Iterator[None]:
     global _chosen, _since
     before = _chosen, _since
     _chosen, _since = platform, "an exchange"
+    set_rank_source(_current_rank)
     try:
         yield
     finally:

@@ -196,7 +196,12 @@ class DeviceMesh:
         Raises:
             LayoutError: If the mesh does not hold the rank, or has several axes and none was given.
         """
-        return self._coordinate_of(rank)[self._only_axis() if axis is None else self.axis_index(axis)]
+        coordinate = self._coordinates.get(_rank_source() if rank is None else rank)
+        if coordinate is None:
+            coordinate = self._coordinate_of(rank)  # which refuses it
+        if axis.__class__ is int and 0 <= axis < len(coordinate):
+            return coordinate[axis]
+        return coordinate[self._only_axis() if axis is None else self.axis_index(axis)]
 
     def ranks_along(self, axis: Axis, rank: int | None = None) -> tuple[int, ...]:
         """The ranks of the line through ``rank`` along ``axis``, in the order of their coordinates.
@@ -204,7 +209,7 @@ class DeviceMesh:
         Raises:
             LayoutError: If the mesh does not hold the rank.
         """
-        rank = current_rank() if rank is None else rank
+        rank = _rank_source() if rank is None else rank
         line = self._lines.get((axis, rank))
         if line is None:
             position = self.axis_index(axis)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from hyper_dtensor import DTensor, get_platform
+from hyper_dtensor import DTensor, Spec, get_platform
 from hyper_dtensor.dtensor import adopt
 from hyper_layout import DeviceMesh, Layout, Placement
 
 __all__ = ["enter", "first_input", "leave", "one_axis"]
 
 Value: TypeAlias = Any
+
+_specs: dict[tuple[DeviceMesh, Sequence[Placement], int], Spec] = {}
+"""How plain inputs were laid out so far: as few as there are meshes and styles' layouts."""
 
 
 def one_axis(
@@ -41,7 +44,12 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        adopted = adopt(value, Layout.from_placements(mesh, layouts, value.ndim))
+        ndim = value.ndim
+        spec = _specs.get((mesh, layouts, ndim))
+        if spec is None:
+            spec = Spec.of(Layout.from_placements(mesh, layouts, ndim))
+            _specs[mesh, tuple(layouts), ndim] = spec
+        adopted = adopt(value, spec)
         return adopted if layouts == desired else to_placements(adopted, desired)
     if value._spec.layout.mesh is not mesh:
         raise ValueError(
