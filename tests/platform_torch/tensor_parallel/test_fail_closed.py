@@ -74,7 +74,7 @@ def test_a3_what_is_no_plan() -> None:
     model = nn.Sequential(nn.Linear(8, 8))
     plans: list[tuple[Any, str]] = [
         ([ColwiseParallel()], "must be a ParallelStyle or a dict.*got list"),
-        (ColwiseParallel, "got ABCMeta"),
+        (ColwiseParallel, "got the class ColwiseParallel: write ColwiseParallel"),
         ({"0": "colwise"}, r"parallelize_plan\['0'\] must be a ParallelStyle, got str"),
         ({"0": ColwiseParallel(), "1": None}, r"parallelize_plan\['1'\].*NoneType"),
     ]
