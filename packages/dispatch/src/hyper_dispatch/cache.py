@@ -173,15 +173,13 @@ class OpTable:
         """Keep an inference; the oldest one goes when the table is full."""
         with self._lock:
             self.misses += 1
-            if len(self.entries) >= self._limit:
-                del self.entries[next(iter(self.entries))]
+            _make_room(self.entries, self._limit)
             self.entries[LayoutCacheKey(content)] = record
 
     def keep(self, form: tuple[Any, ...], plan: CallPlan) -> None:
         """Keep the plan of a form of call; the oldest one goes when there are too many."""
         with self._lock:
-            if len(self.plans) >= self._limit:
-                del self.plans[next(iter(self.plans))]
+            _make_room(self.plans, self._limit)
             self.plans[form] = plan
 
     def clear(self) -> None:
@@ -194,3 +192,8 @@ class OpTable:
     def info(self) -> CacheInfo:
         """Hits, misses and size."""
         return CacheInfo(self.hits, self.misses, len(self.entries), self._limit)
+
+
+def _make_room(table: dict[Any, Any], limit: int) -> None:
+    while len(table) >= limit:
+        del table[next(iter(table))]

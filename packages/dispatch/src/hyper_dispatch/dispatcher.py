@@ -27,7 +27,7 @@ from hyper_dispatch.writes import check_copies, check_out, check_state, check_ta
 from hyper_dtensor import DTensor, Platform, get_platform
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch, values_read
-from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack, varying_view
+from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack
 from hyper_dtensor.meta import meta_of
 from hyper_layout import Layout, LayoutError
 
@@ -155,10 +155,7 @@ class OpDispatcher:
 
         # Run locally, and wrap.
         for number, view_axes, once_axes in plan.entrances:
-            operand = operands[number]
-            locals_[number] = (
-                enter(operand, view_axes, once_axes) if once_axes else varying_view(operand, view_axes)
-            )
+            locals_[number] = enter(operands[number], view_axes, once_axes)
         if not plan.is_simple or out is not None:
             return _run(platform, op, plan, operands, locals_, args, kwargs, out)
         if plan.is_direct:

@@ -13,9 +13,6 @@ __all__ = ["enter", "first_input", "leave", "one_axis"]
 
 Value: TypeAlias = Any
 
-_specs: dict[tuple[DeviceMesh, Sequence[Placement], int], Spec] = {}
-"""How plain inputs were laid out so far: as few as there are meshes and styles' layouts."""
-
 
 def one_axis(
     placement: Placement | Sequence[Placement] | None, default: Placement | None = None
@@ -44,12 +41,7 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        ndim = value.ndim
-        spec = _specs.get((mesh, layouts, ndim))
-        if spec is None:
-            spec = Spec.of(Layout.from_placements(mesh, layouts, ndim))
-            _specs[mesh, tuple(layouts), ndim] = spec
-        adopted = adopt(value, spec)
+        adopted = adopt(value, Spec.of(Layout.from_placements(mesh, layouts, value.ndim)))
         return adopted if layouts == desired else to_placements(adopted, desired)
     if value._spec.layout.mesh is not mesh:
         raise ValueError(
