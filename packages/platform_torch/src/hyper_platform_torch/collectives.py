@@ -30,8 +30,8 @@ def _waited(options: Any) -> Any:
     return options
 
 
-def _summing(options: Any) -> Any:
-    options.reduceOp = dist.ReduceOp.SUM
+def _reducing(options: Any, op: Any) -> Any:
+    options.reduceOp = op
     return _waited(options)
 
 
@@ -39,8 +39,8 @@ def _summing(options: Any) -> Any:
 # torch.distributed look for what cannot be here (another group, an operand that is no tensor) for longer than
 # the call takes that they come to.
 _GATHER = _waited(AllgatherOptions())
-_SUM = _summing(AllreduceOptions())
-_SUM_AND_SCATTER = _summing(ReduceScatterOptions())
+_ALL_REDUCE = {name: _reducing(AllreduceOptions(), op) for name, op in _REDUCE.items()}
+_REDUCE_SCATTER = {name: _reducing(ReduceScatterOptions(), op) for name, op in _REDUCE.items()}
 
 
 def _wait(work: Any) -> None:
@@ -153,10 +153,7 @@ class TorchCollectives:
             if other is not None:
                 return _reduced(self.all_reduce(other, op, group), x.dtype, op)
         out = x.clone(memory_format=torch.contiguous_format)
-        if op == "sum":
-            _wait(group.handle.allreduce([out], _SUM))
-        else:
-            dist.all_reduce(out, _REDUCE[op], group=group.handle)
+        _wait(group.handle.allreduce([out], _ALL_REDUCE[op]))
         return out
 
     def all_gather(self, x: torch.Tensor, dim: int, group: TorchGroup) -> torch.Tensor:
@@ -190,10 +187,7 @@ class TorchCollectives:
         shape = list(x.shape)
         shape[dim] //= len(group.ranks)
         out = sent.new_empty(shape)
-        if op == "sum":
-            _wait(group.handle.reduce_scatter_single(out, sent, _SUM_AND_SCATTER))
-        else:
-            dist.reduce_scatter_single(out, sent, _REDUCE[op], group=group.handle)
+        _wait(group.handle.reduce_scatter_single(out, sent, _REDUCE_SCATTER[op]))
         return out
 
     def all_to_all(self, x: torch.Tensor, split_dim: int, concat_dim: int, group: TorchGroup) -> torch.Tensor:
