@@ -83,6 +83,18 @@ def _start(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
+@contextlib.contextmanager
+def _without_cures() -> Iterator[None]:
+    import hyper_dispatch.refusal as module
+
+    search = vars(module)["find_cures"]
+    vars(module)["find_cures"] = lambda *_: []
+    try:
+        yield
+    finally:
+        vars(module)["find_cures"] = search
+
+
 class _Runner:
     """One sample on one mesh."""
 
@@ -97,20 +109,9 @@ class _Runner:
         self.finished = 0
         self.refusals = 0
 
-    @contextlib.contextmanager
-    def cures_of_a_few(self) -> Iterator[None]:
+    def cures_of_a_few(self) -> AbstractContextManager[None]:
         """Let the first refusals of a sample look for their cures, which takes most of the time of a refusal."""
-        import hyper_dispatch.refusal as module
-
-        if self.refusals < REFUSALS_WITH_CURES:
-            yield
-            return
-        search = vars(module)["find_cures"]
-        vars(module)["find_cures"] = lambda *_: []
-        try:
-            yield
-        finally:
-            vars(module)["find_cures"] = search
+        return contextlib.nullcontext() if self.refusals < REFUSALS_WITH_CURES else _without_cures()
 
     def call(self, tensors: Sequence[Tensor], variant: Any) -> Any:
         """The operation on tensors, plain or distributed."""
@@ -124,10 +125,9 @@ class _Runner:
         for needs_grad in self.modes(layouts):
             tensors, _ = self.make(case, layouts, needs_grad)
             try:
-                with self.cures_of_a_few():
+                with _without_cures():  # nobody reads them here
                     self.call(tensors, self.sample.variants[0])
             except REFUSALS:
-                self.refusals += 1
                 continue
             return True
         return False
