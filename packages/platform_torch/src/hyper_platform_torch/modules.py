@@ -48,7 +48,7 @@ class TorchModules:
             )
         if old._backward_hooks or old._post_accumulate_grad_hooks:
             raise RuntimeError(f"{what}: it has hooks, which would be lost; register them afterwards")
-        new = make(value._local.detach(), value._spec, value._shape)
+        new = make(value._local.detach(), value._spec, value._shape, TorchDTensor)
         new.__dict__.update(vars(old))
         new._is_param = True
         new.requires_grad_(old.requires_grad)

@@ -77,6 +77,7 @@ def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
 
 _FORMS: dict[Any, Known] = {
+    F.rms_norm: Known("rms_norm", torch.rms_norm),
     F.softmax: Known("softmax", torch.softmax, _softmax),
     F.log_softmax: Known("log_softmax", torch.log_softmax, _softmax),
     torch.rsub: Known("sub", torch.sub, _swap),

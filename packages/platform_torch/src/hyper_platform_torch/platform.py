@@ -17,7 +17,7 @@ from hyper_platform_torch.modules import TorchModules
 from hyper_platform_torch.processes import TorchProcesses
 from hyper_platform_torch.python_functions import python_body
 from hyper_platform_torch.random_state import TorchRandom
-from hyper_platform_torch.tensor import TorchDTensor, make
+from hyper_platform_torch.tensor import SlottedDTensor, TorchDTensor, make
 
 __all__ = ["TorchPlatform"]
 
@@ -62,7 +62,11 @@ class TorchPlatform(TorchProcesses, TorchCollectives, TorchAutograd, TorchRandom
     def is_tensor(self, value: Any) -> bool:
         """Whether ``value`` is a torch tensor and no DTensor."""
         kind = type(value)
-        return kind is torch.Tensor or (kind is not TorchDTensor and isinstance(value, torch.Tensor))
+        return kind is torch.Tensor or (
+            kind is not SlottedDTensor
+            and isinstance(value, torch.Tensor)
+            and not isinstance(value, TorchDTensor)
+        )
 
     def is_floating(self, x: torch.Tensor) -> bool:
         """Whether the dtype is floating."""

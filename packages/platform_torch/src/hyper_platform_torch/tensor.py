@@ -43,20 +43,17 @@ _known: dict[Any, tuple[Any, ...]] = {
 }
 
 # What a DTensor is made of; any other attribute is the user's.
-_STATE = frozenset(
-    (
-        "_local",
-        "_spec",
-        "_shape",
-        "_gradient",
-        "_is_gradient",
-        "_meta",
-        "_views",
-        "_origin",
-        "_untracked",
-        "_copy_of",
-        "_is_param",
-    )
+_STATE = (
+    "_local",
+    "_spec",
+    "_shape",
+    "_gradient",
+    "_is_gradient",
+    "_meta",
+    "_views",
+    "_origin",
+    "_untracked",
+    "_copy_of",
 )
 
 
@@ -405,8 +402,10 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         Raises:
             RuntimeError: If somebody holds a weak reference or a C++ handle to this object.
         """
-        fresh = make(like._local, self._spec, like._shape)
-        fresh.__dict__.update({**self.__dict__, "_shape": like._shape})
+        fresh = make(like._local, self._spec, like._shape, type(self))
+        fresh.__dict__.update(self.__dict__)
+        _copy_state(self, fresh)
+        fresh._shape = like._shape
         if self._local.requires_grad:
             _of_wrapper(_Base.requires_grad.__set__, fresh, True)
         try:
@@ -421,7 +420,9 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         return int(_of_wrapper(_Base._use_count, self))
 
     def _attributes(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _STATE}
+        return {
+            name: value for name, value in self.__dict__.items() if name not in _STATE and name != "_is_param"
+        }
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchDTensor:
         if id(self) in memo:
@@ -454,11 +455,24 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
 TorchDTensor.__torch_function__.__self__ = None  # type: ignore[attr-defined]
 
 
-def make(local: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTensor:
+class SlottedDTensor(TorchDTensor):
+    """The class of all DTensors but exchanged parameters: its state costs half to make, read and free.
+
+    PyTorch makes a dictionary of all attributes of a tensor when it ends or is looked at by the garbage
+    collector. A slot is at a fixed place in the object instead. That is also why no `torch.nn.Parameter`
+    can become an object of this class: one that is exchanged in place becomes a plain `TorchDTensor`.
+    """
+
+    __slots__ = _STATE
+
+
+def make(
+    local: torch.Tensor, spec: Spec, shape: tuple[int, ...], kind: type[TorchDTensor] = SlottedDTensor
+) -> TorchDTensor:
     """The DTensor over ``local``; ``shape`` is global."""
     # By position, in the order of torch's signature: reading keyword names takes a quarter of the call.
     t: TorchDTensor = _make_wrapper(
-        TorchDTensor,
+        kind,
         shape,
         None,  # strides
         None,  # storage offset
@@ -472,7 +486,24 @@ def make(local: torch.Tensor, spec: Spec, shape: tuple[int, ...]) -> TorchDTenso
     t._local = local
     t._spec = spec
     t._shape = shape if type(shape) is _Size else _Size(shape)
+    t._meta = t._views = t._origin = t._gradient = t._copy_of = None
+    t._untracked = t._is_gradient = False
     return t
+
+
+def _copy_state(source: TorchDTensor, target: TorchDTensor) -> None:
+    for name in _STATE:
+        setattr(target, name, getattr(source, name))
+
+
+def _detach(x: TorchDTensor) -> TorchDTensor:
+    """``x.detach()``, of the class of ``x``: ``nn.Parameter(x)`` insists on it."""
+    made: TorchDTensor = dispatcher.dispatch("detach", torch.Tensor.detach, (x,), {})
+    if type(made) is type(x):
+        return made
+    like = make(made._local, made._spec, made._shape, type(x))
+    _copy_state(made, like)
+    return like
 
 
 def rebuild(
@@ -527,3 +558,4 @@ def _own_members() -> dict[Any, Known]:
 
 
 _known.update({function: tuple(known) for function, known in _own_members().items()})
+_known[torch.Tensor.detach] = Known(None, _detach)
