@@ -75,6 +75,11 @@ def test_a_second_style_is_refused() -> None:
         with pytest.raises(RuntimeError, match="applied to this Linear before"):
             parallelize_module(module, line(), style)
     parallelize_module(module, line(), PrepareModuleInput(input_layouts=R, desired_input_layouts=R))
+    root = sim.SimSequential(Linear(4, 4), sim.SimSequential(Linear(4, 4)))
+    plan = {"1.0": ColwiseParallel()}
+    parallelize_module(root, line(), plan)
+    with pytest.raises(RuntimeError, match=r"^1\.0: distribute_module was applied to this Linear before"):
+        parallelize_module(root, line(), plan)
 
 
 def test_a_style_may_return_another_module() -> None:

@@ -41,6 +41,7 @@ def parallelize_module(
         ValueError: Without a mesh, for a mesh of several axes, a malformed name, features or head counts
             that do not divide, or a parameter that is shared with a module the plan leaves plain; the
             message names the module.
+        RuntimeError: If a style was applied to a module before; the message names it.
     """
     mesh = device_mesh if device_mesh is not None else current_mesh()
     if mesh is None:
@@ -86,6 +87,10 @@ def parallelize_module(
     return module
 
 
+# What a style refuses with, the first that fits: NotImplementedError is a RuntimeError.
+_NAMED = (NotImplementedError, RuntimeError, ValueError)
+
+
 def _instead_of_a_style(value: Any) -> str:
     if isinstance(value, type) and issubclass(value, ParallelStyle):
         return f"the class {value.__name__}: write {value.__name__}()"
@@ -96,6 +101,6 @@ def _apply(match: Match, mesh: DeviceMesh, src_data_rank: int | None) -> Any:
     match.style.src_data_rank = src_data_rank
     try:
         return match.style.apply(match.module, mesh)
-    except (NotImplementedError, ValueError) as error:
-        kind = NotImplementedError if isinstance(error, NotImplementedError) else ValueError
+    except _NAMED as error:
+        kind = next(kind for kind in _NAMED if isinstance(error, kind))
         raise kind(f"{match.name or 'the root module'}: {error}") from error
