@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hyper_dtensor import CommDebugMode, DTensor, Spec, implicit_replication, is_dtensor, is_implicit, wrap
-from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch
+from hyper_dtensor.dtensor import dispatching
 from hyper_layout import Layout
 from tests.dtensor.helpers import AVG, S0, S1, P, R, equal, line, make, on_ranks, square, values
 from tests.support import simulated as sim
@@ -118,11 +118,11 @@ def test_specs_are_interned_values() -> None:
 def test_inside_of_dispatch_to_local_is_the_bare_local() -> None:
     t = make(values(4), line(), [R], varying=1)
     assert t.to_local() is not t._local
-    enter_dispatch()
-    enter_dispatch()
-    exit_dispatch()
+    dispatching.depth += 1
+    dispatching.depth += 1
+    dispatching.depth -= 1
     assert t.to_local() is t._local
-    exit_dispatch()
+    dispatching.depth -= 1
     assert t.to_local() is not t._local
 
 
@@ -131,10 +131,10 @@ def test_a_strategy_of_one_thread_does_not_change_another() -> None:
     entered, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        enter_dispatch()
+        dispatching.depth += 1
         entered.set()
         done.wait(10)
-        exit_dispatch()
+        dispatching.depth -= 1
 
     thread = threading.Thread(target=other)
     thread.start()

@@ -173,13 +173,15 @@ class OpTable:
         """Keep an inference; the oldest one goes when the table is full."""
         with self._lock:
             self.misses += 1
-            _make_room(self.entries, self._limit)
+            if len(self.entries) >= self._limit:
+                _make_room(self.entries, self._limit)
             self.entries[LayoutCacheKey(content)] = record
 
     def keep(self, form: tuple[Any, ...], plan: CallPlan) -> None:
         """Keep the plan of a form of call; the oldest one goes when there are too many."""
         with self._lock:
-            _make_room(self.plans, self._limit)
+            if len(self.plans) >= self._limit:
+                _make_room(self.plans, self._limit)
             self.plans[form] = plan
 
     def clear(self) -> None:

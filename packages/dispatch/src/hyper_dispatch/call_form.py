@@ -21,7 +21,8 @@ _FLOAT: Final = frozenset({float})
 """The types of the items of a list of floats; in a form, such a list (`float` stands for one number)."""
 
 NO_FORM: Final = object()
-"""In place of the form of an argument: calls with it are not planned ahead."""
+"""In place of the form of an argument: calls with it are not planned ahead. Plain tensors have none, nor have
+named tuples and lists of other classes that hold distributed ones."""
 
 
 def visit(
@@ -113,17 +114,21 @@ def _tells_apart(number: float) -> bool:
     return number != 0 and number == number
 
 
-def can_be_key(form: Sequence[Any]) -> bool:
-    """Whether all arguments have a form."""
-    return NO_FORM not in form and all([item == item for item in form if type(item) is float])
+def can_be_key(form: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Whether all arguments have a form, and none of the numbers put aside is nan, which equals nothing."""
+    return NO_FORM not in form and (not numbers or all([number == number for number in numbers]))
 
 
 def holds_values_only(platform: Platform, values: Sequence[Any]) -> bool:
     """Whether arguments are static: none was computed from the values of the operands."""
     for value in values:
         kind = type(value)
-        if kind in ATOMS or kind is float or (kind is list and set(map(type, value)) == _FLOAT):
+        if kind in ATOMS or kind is float:
             continue  # numbers are told apart by the key, or are those of the call (`numbers_are_free`)
+        if kind is list or kind is tuple:
+            kinds = set(map(type, value))
+            if ATOMS.issuperset(kinds) or (kind is list and kinds == _FLOAT):
+                continue
         if form_of(platform, value) is NO_FORM:
             return False
     return True

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hyper_dispatch.call_form import holds_values_only
+from hyper_dispatch.cache import ATOMS
 from hyper_dispatch.record import Record
-from hyper_dtensor import DTensor, Platform
+from hyper_dtensor import DTensor
 from hyper_dtensor.meta import TensorMeta
 
 Args = Sequence[Any]
@@ -96,59 +96,67 @@ class CallPlan:
         is_free: bool,
     ) -> None:
         """Make the plan of a call from what `preprocess` returned."""
-        locals_ = [operand._local for operand in operands]
+        locals_, needs, untracked = [], [], False
+        for operand in operands:
+            local, lost = operand._local, operand._untracked
+            locals_.append(local)
+            # With gradients off, a result of operands that needed one counts as they do.
+            needs.append(local.requires_grad or (not grad_enabled and lost))
+            untracked = untracked or lost
         places = find_places(locals_, args, kwargs)
-        untracked = [operand._untracked for operand in operands]
-        # With gradients off, a result of operands that needed one counts as they do.
-        needs = [
-            local.requires_grad or (not grad_enabled and lost)
-            for local, lost in zip(locals_, untracked, strict=True)
-        ]
-        passed = [(place, number) for number, place in enumerate(places) if place is not None]
+        slots: list[tuple[int, int]] = []
+        named: list[tuple[Any, int]] = []
+        nested: list[tuple[Place, int]] = []
+        for number, place in enumerate(places):
+            if place is None:
+                continue
+            if place.item >= 0:
+                nested.append((place, number))
+            elif place.by_keyword:
+                named.append((place.key, number))
+            else:
+                slots.append((place.key, number))
         self.record = record
         self.impl = impl
         self.is_free = is_free
         # Local tensors are not kept alive, and lists are not shared with the caller.
-        blank, self.kwargs = replaced(_own(tuple(args)), _own(kwargs), [(place, None) for place, _ in passed])
-        self.args = list(blank)
-        self.slots = tuple(
-            [(key, number) for (by_keyword, key, item), number in passed if item < 0 and not by_keyword]
-        )
-        self.lists: tuple[tuple[int, int, int, bool], ...] = ()
-        self.named: tuple[tuple[Any, int], ...] = ()
-        self.nested: tuple[tuple[Place, int], ...] = ()
-        if len(self.slots) < len(passed):
-            self.lists = tuple(_lists(self.args, passed))
+        self.args = list(args)
+        for position, value in enumerate(args):
+            if type(value) in _CONTAINERS:
+                self.args[position] = _own(value)
+        self.kwargs = _own(kwargs) if kwargs else {}
+        if named or nested:
+            blank, self.kwargs = replaced(
+                self.args, self.kwargs, [(place, None) for place in places if place is not None]
+            )
+            self.args = list(blank)
+        else:
+            for position, _ in slots:
+                self.args[position] = None
+        self.slots = tuple(slots)
+        self.lists = tuple(_lists(self.args, nested)) if nested else ()
+        if self.lists:
             whole = {position for position, *_ in self.lists}
-            self.named = tuple(
-                [(key, number) for (by_key, key, item), number in passed if by_key and item < 0]
-            )
-            self.nested = tuple(
-                [
-                    (place, number)
-                    for place, number in passed
-                    if place.item >= 0 and (place.by_keyword or place.key not in whole)
-                ]
-            )
+            nested = [each for each in nested if each[0].by_keyword or each[0].key not in whole]
+        self.named = tuple(named)
+        self.nested = tuple(nested)
         # A view matters to the gradient alone, a value that enters once matters always.
-        self.entrances = tuple(
-            [
-                entrance
-                for entrance in record.entrances
-                if places[entrance.operand] is not None
-                and (entrance.once_axes or (grad_enabled and needs[entrance.operand]))
-            ]
-        )
+        entrances = []
+        self.loses_alias = False
+        for entrance in record.entrances:
+            number = entrance.operand
+            if places[number] is not None and (entrance.once_axes or (grad_enabled and needs[number])):
+                entrances.append(entrance)
+                self.loses_alias = self.loses_alias or (
+                    record.views and number == 0 and entrance.view_axes != 0
+                )
+        self.entrances = tuple(entrances)
         self.shapes = record.shapes
         self.result: tuple[Any, Any, TensorMeta] | None = None
         self.grad = grad_enabled and True in needs
-        self.checks = grad_enabled and True in untracked
+        self.checks = grad_enabled and untracked
         self.untracked = not grad_enabled and True in needs
         self.source = places[0] if record.derives and grad_enabled and needs[0] else None
-
-        self.loses_alias = record.views and any(
-            [entrance.operand == 0 and entrance.view_axes for entrance in self.entrances]
-        )
         self.is_simple = not (
             self.checks
             or self.loses_alias
@@ -161,10 +169,6 @@ class CallPlan:
         numbers = range(len(operands))
         self.is_followed = self.slots == tuple(zip(numbers, numbers, strict=True))
         self.is_direct = self.is_followed and not self.tail and not self.kwargs
-
-    def is_static(self, platform: Platform) -> bool:
-        """Whether the plan holds no argument that `preprocess` computed from the values of the operands."""
-        return holds_values_only(platform, (*self.args, *self.kwargs.values()))
 
     def fill(self, locals_: Sequence[Any], args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """The arguments of the local implementation, for a call with these local tensors and arguments."""
@@ -186,14 +190,14 @@ class CallPlan:
         return local_args, local_kwargs
 
 
-def _lists(args: Sequence[Any], passed: Sequence[tuple[Place, int]]) -> Iterator[tuple[int, int, int, bool]]:
+def _lists(args: Sequence[Any], nested: Sequence[tuple[Place, int]]) -> Iterator[tuple[int, int, int, bool]]:
     """The positional lists that hold operands which follow each other, and nothing else."""
     for position, value in enumerate(args):
         if isinstance(value, (list, tuple)):
             held = [
                 (place.item, number)
-                for place, number in passed
-                if not place.by_keyword and place.key == position and place.item >= 0
+                for place, number in nested
+                if not place.by_keyword and place.key == position
             ]
             first = held[0][1] if held else 0
             if held and held == [(index, first + index) for index in range(len(value))]:
@@ -225,11 +229,15 @@ def find_places(wanted: Sequence[Any], args: Args, kwargs: Kwargs) -> list[Place
     )
     for by_keyword, named in calls:
         for key, value in named:
-            nested = isinstance(value, (list, tuple))
-            for item, candidate in enumerate(value) if nested else ((-1, value),):
-                numbers = waiting.get(id(candidate))
+            if not isinstance(value, (list, tuple)):
+                numbers = waiting.get(id(value))
                 if numbers:
-                    places[numbers.pop(0)] = Place(by_keyword, key, item)
+                    places[numbers.pop(0)] = Place(by_keyword, key, -1)
+            elif not ATOMS.issuperset(map(type, value)):
+                for item, candidate in enumerate(value):
+                    numbers = waiting.get(id(candidate))
+                    if numbers:
+                        places[numbers.pop(0)] = Place(by_keyword, key, item)
     return places
 
 

@@ -13,7 +13,16 @@ from typing import Any
 from hyper_dispatch import registry
 from hyper_dispatch.admission import admit_plain, writes_number
 from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_content
-from hyper_dispatch.call_form import OPERANDS, can_be_key, flat, items, plain_sequences, visit
+from hyper_dispatch.call_form import (
+    NO_FORM,
+    OPERANDS,
+    can_be_key,
+    flat,
+    holds_values_only,
+    items,
+    plain_sequences,
+    visit,
+)
 from hyper_dispatch.call_plan import CallPlan, Place, find_places, replaced
 from hyper_dispatch.distributed_op import DistributedOp, InferResult
 from hyper_dispatch.errors import RuleError
@@ -24,9 +33,9 @@ from hyper_dispatch.refusal import describe_operands, explain, two_meshes
 from hyper_dispatch.unregistered import run_unregistered
 from hyper_dispatch.white_list import run_local
 from hyper_dispatch.writes import check_copies, check_out, check_state, check_target, write_out
-from hyper_dtensor import DTensor, Platform, get_platform
+from hyper_dtensor import DTensor, Platform, Spec, get_platform
 from hyper_dtensor.copied import mark_copied
-from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch, values_read
+from hyper_dtensor.dtensor import dispatching
 from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack
 from hyper_dtensor.meta import meta_of
 from hyper_layout import Layout, LayoutError
@@ -89,7 +98,6 @@ class OpDispatcher:
         numbers: list[Any] = []
         operands: list[DTensor] = []
         locals_: list[Any] = []
-        is_flat = True
         for value in args:
             kind = type(value)
             if kind in OPERANDS:
@@ -102,7 +110,6 @@ class OpDispatcher:
                 form.append(kind)
                 form.append(value)
             else:
-                is_flat = False
                 visit(platform, value, form, numbers, operands, locals_, needs)
         if kwargs:
             if "out" in kwargs:
@@ -113,7 +120,6 @@ class OpDispatcher:
                 if kind in ATOMS:
                     form += (name, kind, value)
                 else:
-                    is_flat = False
                     form.append(name)
                     visit(platform, value, form, numbers, operands, locals_, needs)
 
@@ -127,26 +133,26 @@ class OpDispatcher:
             plan = table.plans.get((*key, *numbers))
         if plan is not None:
             table.hits += 1
-        elif not is_flat and (unnamed := plain_sequences(args, kwargs)) is not None:
+        elif NO_FORM in key and (unnamed := plain_sequences(args, kwargs)) is not None:
             return self.dispatch(op_name, func, *unnamed, out)
         elif kwargs and (in_order := _in_order(op, kwargs)) is not None:
             return self.dispatch(op_name, func, args, in_order, out)
-        elif not is_flat and not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
+        elif NO_FORM in key and not op.takes_plain and any(map(platform.is_tensor, flat(args, kwargs))):
             if writes_number(platform, op, operands, args):
                 return run_local(platform, op_name, func, args, kwargs)
             mesh = operands[0].device_mesh if operands else None
             args, kwargs = admit_plain(platform, op, op_name, mesh, args, kwargs)
             return self.dispatch(op_name, func, args, kwargs, out)
         else:
-            read = values_read()
+            read = dispatching.values_read
             plan = self._plan(platform, table, op, func, operands, args, kwargs)
             if not plan.is_free:
                 key = (*key, *numbers)
             if (
                 op.preprocess_is_pure
-                and values_read() == read
-                and can_be_key(key)
-                and plan.is_static(platform)
+                and dispatching.values_read == read
+                and can_be_key(key, numbers)
+                and holds_values_only(platform, (*plan.args, *plan.kwargs.values()))
             ):
                 if len(set(map(id, locals_))) < len(locals_):
                     plan = self._plan(platform, table, op, func, *_apart(platform, operands, args, kwargs))
@@ -188,25 +194,37 @@ class OpDispatcher:
         """The three stages of a call; the second and the third only if the layout cache does not know it."""
         if not operands:
             raise LayoutError(f"{op.op_name}: found no DTensor among the arguments or in lists among them")
-        if platform.grad_enabled():
-            _check_tracked(operands)
-        enter_dispatch()
+        grad = platform.grad_enabled()
+        found = []
+        mesh = operands[0]._spec.layout.mesh
+        for operand in operands:
+            if grad and operand._untracked:
+                check_tracked(operand)
+            spec = operand._spec
+            if spec.layout.mesh is not mesh:
+                raise two_meshes(op.op_name, describe_operands(platform, op, args, kwargs))
+            found.append(spec)
+        dispatching.depth += 1
         try:
             local_args, local_kwargs, cache_values = op.preprocess(args, kwargs)
         finally:
-            exit_dispatch()
-        specs = tuple([operand._spec for operand in operands])
+            dispatching.depth -= 1
+        specs = tuple(found)
         content = key_content(op.op_name, specs, cache_values)
         record = table.entries.get(content)
         if record is None:
-            infer_result = _infer(platform, op, operands, args, kwargs, cache_values)
+            try:
+                infer_result = _infer(op, specs, cache_values)
+            except ValueError as error:
+                message = _explained(platform, op, specs, args, kwargs, cache_values, error)
+                raise message from (None if isinstance(error, RuleError) else error)
             record = Record(op, specs, cache_values, infer_result)
             table.add(content, record)
         else:
             table.hits += 1
         impl = record.impl(func, cache_values)
         is_free = op.numbers_are_free(specs)
-        return CallPlan(record, impl, operands, local_args, local_kwargs, platform.grad_enabled(), is_free)
+        return CallPlan(record, impl, operands, local_args, local_kwargs, grad, is_free)
 
     def cache_info(self, op_name: str | None = None) -> dict[str, CacheInfo]:
         """Hits, misses, entries and bound per operation (of one operation, if named)."""
@@ -239,7 +257,9 @@ def _run(
     """Run a call that writes, draws random numbers, derives views, or passes operands in other places."""
     record = plan.record
     if plan.checks:
-        _check_tracked(operands)
+        for operand in operands:
+            if operand._untracked:
+                check_tracked(operand)
     if record.copied:
         check_copies(op, operands)
     if record.state_change is not None and plan.grad:
@@ -316,12 +336,6 @@ def _apart(
     return others, tuple(new_args), new_kwargs
 
 
-def _check_tracked(operands: Sequence[DTensor]) -> None:
-    for operand in operands:
-        if operand._untracked:
-            check_tracked(operand)
-
-
 def _in_order(op: DistributedOp, kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Keyword arguments in the order of their parameters, in which operands count; None if they are."""
     if op.signature is None:
@@ -330,44 +344,36 @@ def _in_order(op: DistributedOp, kwargs: dict[str, Any]) -> dict[str, Any] | Non
     return None if order == list(kwargs) else {name: kwargs[name] for name in order}
 
 
-def _infer(
+def _infer(op: DistributedOp, specs: Sequence[Spec], cache_values: Sequence[Any]) -> InferResult:
+    """Stage 2, and whether the target of a call in place can take the result."""
+    result = op.infer_layout(cache_values)
+    if op.inplace:
+        check_target(op, specs[0].layout, result[0][0])
+    return result
+
+
+def _explained(
     platform: Platform,
     op: DistributedOp,
-    operands: Sequence[DTensor],
+    specs: Sequence[Spec],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     cache_values: Sequence[Any],
-) -> InferResult:
-    """Stage 2, its refusals explained.
-
-    Raises:
-        LayoutError: With the operands, the reason and tried cures.
-    """
-    mesh = operands[0].device_mesh
-    if any(operand.device_mesh is not mesh for operand in operands):
-        raise two_meshes(op.op_name, describe_operands(platform, op, args, kwargs))
-
-    def infer(values: Sequence[Any]) -> InferResult:
-        result = op.infer_layout(values)
-        if op.inplace:
-            check_target(op, operands[0].layout, result[0][0])
-        return result
+    error: ValueError,
+) -> LayoutError:
+    """A refusal of stage 2 with the operands, the reason and tried cures."""
 
     def accepts(layouts: list[Layout]) -> bool:
         try:
-            infer(_with_layouts(cache_values, layouts))
+            _infer(op, specs, _with_layouts(cache_values, layouts))
         except ValueError:
             return False
         return True
 
-    try:
-        return infer(cache_values)
-    except ValueError as error:
-        # A strategy may count other layouts than the operands'; then no cure can be tried.
-        known = [value for value in cache_values if isinstance(value, Layout)]
-        tried = accepts if known == [operand.layout for operand in operands] else lambda layouts: False
-        message = explain(error, op, describe_operands(platform, op, args, kwargs), tried)
-        raise message from (None if isinstance(error, RuleError) else error)
+    # A strategy may count other layouts than the operands'; then no cure can be tried.
+    known = [value for value in cache_values if isinstance(value, Layout)]
+    tried = accepts if known == [spec.layout for spec in specs] else lambda layouts: False
+    return explain(error, op, describe_operands(platform, op, args, kwargs), tried)
 
 
 def _with_layouts(cache_values: Sequence[Any], layouts: Sequence[Layout]) -> list[Any]:

@@ -13,7 +13,7 @@ from hyper_dispatch.effects import Effects
 from hyper_dispatch.outputs import wrap_outputs
 from hyper_dispatch.rows import Row, infer_rows
 from hyper_dispatch.signature import Signature
-from hyper_dtensor import Spec
+from hyper_dtensor import DTensor, Spec
 from hyper_layout import Layout, LayoutError
 
 Preprocessed = tuple[tuple[Any, ...], dict[str, Any], Sequence[Any]]
@@ -213,34 +213,41 @@ class RowsOp(DistributedOp):
 
 def layouts_of(cache_values: Iterable[Any]) -> list[Layout]:
     """The layouts among cache values: one per operand that is there."""
-    return [value for value in cache_values if isinstance(value, Layout)]
+    found = []
+    for value in cache_values:
+        if isinstance(value, Layout):
+            found.append(value)
+    return found
 
 
 def operand_layouts(bound: Mapping[str, Any]) -> list[Layout]:
     """Layouts of the distributed tensors among bound arguments (one level of lists), in order."""
     found = []
     for value in bound.values():
-        layout = getattr(value, "_layout", None)
-        if layout is not None:
-            found.append(layout)
+        if isinstance(value, DTensor):
+            found.append(value._spec.layout)
         elif type(value) is list or type(value) is tuple:
             for item in value:
-                layout = getattr(item, "_layout", None)
-                if layout is not None:
-                    found.append(layout)
+                if isinstance(item, DTensor):
+                    found.append(item._spec.layout)
     return found
 
 
 def to_locals(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call with the local tensor for every distributed one (one level of lists), its form kept."""
-    local_args = tuple([to_local(value) for value in args])
-    return local_args, {name: to_local(value) for name, value in kwargs.items()} if kwargs else {}
+    local_args = list(args)
+    for position, value in enumerate(args):
+        if isinstance(value, DTensor):
+            local_args[position] = value._local
+        elif type(value) is list or type(value) is tuple:
+            local_args[position] = to_local(value)
+    return tuple(local_args), {name: to_local(value) for name, value in kwargs.items()} if kwargs else {}
 
 
 def to_local(value: Any) -> Any:
     """The local tensor of a distributed one; lists and tuples item by item; anything else as it is."""
-    if getattr(value, "_layout", None) is not None:
-        return value.to_local()
+    if isinstance(value, DTensor):
+        return value._local
     if type(value) is list or type(value) is tuple:
         return type(value)([to_local(item) for item in value])
     return value
@@ -248,5 +255,5 @@ def to_local(value: Any) -> Any:
 
 def _holds_operand(value: Any) -> bool:
     if type(value) is list or type(value) is tuple:
-        return any(getattr(item, "_layout", None) is not None for item in value)
-    return getattr(value, "_layout", None) is not None
+        return any(isinstance(item, DTensor) for item in value)
+    return isinstance(value, DTensor)

@@ -78,29 +78,33 @@ class Record:
         """
         layouts, extra_info = infer_result
         effects = extra_info if isinstance(extra_info, Effects) else NO_EFFECTS
-        varies = 0
+        varies, invariant_axes, copied = 0, 0, False
         for spec in specs:
+            invariant_axes |= spec.invariant
             varies |= spec.layout.shard_axes | spec.layout.partial_axes | spec.varying
+            copied = copied or spec.copied
         for output in layouts:
             if output is not None:
                 varies |= output.shard_axes | output.partial_axes
         views = op.views(cache_values)
         copies = effects.copies or (views and specs[0].copied)
+        made: list[Spec | None] = []
+        for number, output in enumerate(layouts):
+            if output is None:
+                made.append(None)
+                continue
+            invariant = effects.invariant_of(number) if effects.invariant else 0
+            made.append(Spec.of(output, varies & output.replicate_axes & ~invariant, copies))
         self.layouts = tuple(layouts)
-        self.specs = tuple(
-            [
-                None
-                if output is None
-                else Spec.of(output, varies & output.replicate_axes & ~effects.invariant_of(number), copies)
-                for number, output in enumerate(layouts)
-            ]
-        )
+        self.specs = tuple(made)
         self.shapes: Sequence[tuple[int, ...] | None] = effects.shapes or (None,) * len(layouts)
-        self.entrances = _entrances(op, specs, varies, effects)
+        self.entrances = (
+            _entrances(op, specs, varies, effects) if varies & invariant_axes or effects.once else ()
+        )
         self.views = views
         self.shapes_follow = op.shapes_follow
         self.derives = views and specs[0].invariant != 0
-        self.copied = copies or True in [spec.copied for spec in specs]
+        self.copied = copies or copied
         self.draws: Layout | None = next(filter(None, layouts), None) if op.draws(cache_values) else None
         self.writes = op.inplace
         self.state_change: str | None = None
@@ -133,7 +137,7 @@ def _entrances(
     for number, spec in enumerate(specs):
         if op.inplace and number == 0:
             continue  # it is written to: a view of it would be lost
-        once = effects.once_of(number) & spec.layout.replicate_axes
+        once = effects.once_of(number) & spec.layout.replicate_axes if effects.once else 0
         view = varies & spec.invariant & ~once
         if view or once:
             found.append(Entrance(number, view, once))

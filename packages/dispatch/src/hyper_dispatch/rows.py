@@ -16,7 +16,7 @@ import enum
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import eq
+from operator import attrgetter, eq
 from typing import Any, Final, NamedTuple
 
 from hyper_dispatch.effects import NO_EFFECTS, Effects
@@ -108,6 +108,14 @@ def _accepted(row: Row) -> tuple[Token, ...]:
     return tuple([_R if token is ONCE else token for token in row.inputs])
 
 
+_outputs_of: Final = attrgetter("outputs")
+
+
+@lru_cache(maxsize=4096)
+def _replicated(operands: int, outputs: int) -> Row:
+    return Row((_R,) * operands, (_R,) * outputs)
+
+
 def match_row(rows: Sequence[Row], placements: tuple[Placement, ...]) -> Row | None:
     """The first row whose inputs are these placements, or None."""
     for candidate in rows:
@@ -152,21 +160,21 @@ def infer_rows(
     for layout in layouts:
         if layout.mesh is not mesh:
             raise LayoutError(f"{op_name} got operands on different meshes")
-    table = (*rows, Row((_R,) * len(layouts), (_R,) * len(output_ndims)))
+    table = (*rows, _replicated(len(layouts), len(output_ndims)))
     columns = list(zip(*map(axis_placements, layouts), strict=True))
-    chosen = [match_row(table, column) for column in columns]
-    if None in chosen:
-        missing = tuple(axis for axis, found in enumerate(chosen) if found is None)
-        column = columns[missing[0]]
-        reason = _unmatched_letter(letters() if letters else None, column) or _nearest(rows, column)
-        raise RuleError(op_name, missing, _names(layouts, missing), reason)
-    matched = [found for found in chosen if found is not None]
+    matched = []
+    for column in columns:
+        found = match_row(table, column)
+        if found is None:
+            missing = tuple([axis for axis, each in enumerate(columns) if match_row(table, each) is None])
+            reason = _unmatched_letter(letters() if letters else None, column) or _nearest(rows, column)
+            raise RuleError(op_name, missing, _names(layouts, missing), reason)
+        matched.append(found)
     if len(layouts) > 1:
         _check_meeting(op_name, layouts, columns)
     made: dict[Any, Layout | None] = {}
     outputs = []
-    for number, ndim in enumerate(output_ndims):
-        tokens = tuple([chosen.outputs[number] for chosen in matched])
+    for ndim, tokens in zip(output_ndims, zip(*map(_outputs_of, matched), strict=True), strict=True):
         if (ndim, tokens) not in made:
             made[ndim, tokens] = (
                 None if ndim is None else _output_layout(op_name, tokens, ndim, layouts, columns)
@@ -238,20 +246,18 @@ def _output_layout(
 ) -> Layout:
     """Put the one-axis answers for one output together, one token per axis."""
     mesh = layouts[0].mesh
-    axes_of: list[list[int]] = [[] for _ in range(ndim)]
+    axes_of: dict[int, list[int]] = {}
     partial: list[str | None] = [None] * mesh.ndim
     for axis, token in enumerate(tokens):
         if isinstance(token, Partial):
             partial[axis] = token.reduce_op
         elif isinstance(token, Shard):
-            axes_of[token.dim].append(axis)
-    dim_axes = tuple(
-        [
-            tuple(axes) if not axes or len(tokens) == 1 else _ordered(op_name, dim, axes, layouts, columns)
-            for dim, axes in enumerate(axes_of)
-        ]
-    )
-    return Layout.from_dim_axes(mesh, dim_axes, tuple(partial))
+            dim = token.dim + ndim if token.dim < 0 else token.dim
+            axes_of.setdefault(dim, []).append(axis)
+    dim_axes: list[tuple[int, ...]] = [()] * ndim
+    for dim, axes in sorted(axes_of.items()):
+        dim_axes[dim] = tuple(axes) if len(tokens) == 1 else _ordered(op_name, dim, axes, layouts, columns)
+    return Layout.from_dim_axes(mesh, tuple(dim_axes), tuple(partial))
 
 
 def _ordered(

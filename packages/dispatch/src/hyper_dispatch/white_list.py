@@ -7,16 +7,11 @@ from typing import Any
 
 from hyper_dispatch.distributed_op import to_locals
 from hyper_dtensor import Platform
-from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch
 
 
 def run_local(
     platform: Platform, op_name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run `func` on the local tensors."""
-    enter_dispatch()
-    try:
-        local_args, local_kwargs = to_locals(args, kwargs)
-    finally:
-        exit_dispatch()
+    local_args, local_kwargs = to_locals(args, kwargs)
     return func(*local_args, **local_kwargs)

@@ -15,7 +15,7 @@ from hyper_dtensor.rank_check import agree_on_value
 from hyper_dtensor.spec import Spec
 from hyper_layout import DeviceMesh, Layout, LayoutError, Placement, Replicate, format_layout
 
-__all__ = ["DTensor", "adopt", "enter_dispatch", "exit_dispatch", "is_dtensor", "wrap"]
+__all__ = ["DTensor", "adopt", "dispatching", "is_dtensor", "wrap"]
 
 Tensor: TypeAlias = Any
 
@@ -27,26 +27,12 @@ class _Dispatching(threading.local):
     """
 
     depth = 0
+    """How many strategies run, one inside of the other: who runs one adds one until it has ended."""
     values_read = 0
     """How often a strategy asked a distributed tensor for its value."""
 
 
-_dispatching = _Dispatching()
-
-
-def enter_dispatch() -> None:
-    """Operator strategies run until `exit_dispatch`; the two nest."""
-    _dispatching.depth += 1
-
-
-def values_read() -> int:
-    """How often operator strategies have asked a distributed tensor for its value so far."""
-    return _dispatching.values_read
-
-
-def exit_dispatch() -> None:
-    """The end of what `enter_dispatch` began."""
-    _dispatching.depth -= 1
+dispatching = _Dispatching()
 
 
 class DTensor:
@@ -135,7 +121,7 @@ class DTensor:
         Raises:
             ValueError: If ``grad_placements`` does not fit.
         """
-        if _dispatching.depth:
+        if dispatching.depth:
             return self._local
         self._check_use()
         if grad_placements is None and self._spec.is_plain:
@@ -307,8 +293,8 @@ class DTensor:
                 f"({self._spec.layout.notation}); nothing is communicated behind your back: call "
                 f"full_tensor() on every rank first, for example x.full_tensor().{what}"
             )
-        if _dispatching.depth:
-            _dispatching.values_read += 1
+        if dispatching.depth:
+            dispatching.values_read += 1
         return get_platform().detach(self._local)
 
     def item(self) -> Any:

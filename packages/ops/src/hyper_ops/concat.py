@@ -9,6 +9,7 @@ max and min carry no gradient, so that none may be needed there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from hyper_dispatch import ONCE, Row, RowsOp, Token, layouts_of, register_strategy
@@ -55,16 +56,23 @@ class Concat(RowsOp):
         layouts = layouts_of(cache_values)
         dim, new, needs_grad = cache_values[-3:]
         (ndim,) = self.output_ndims(cache_values)
-        rows = []
-        for out in range(ndim):
-            if out != dim:
-                source = out - (new and out > dim)
-                same = [Shard(source) if layout.ndim == ndim - new else Replicate() for layout in layouts]
-                rows.append(Row(tuple(same), (Shard(out),)))
-        return [*rows, *_partial_rows(layouts, needs_grad)]
+        ranks = tuple([layout.ndim for layout in layouts])
+        return [*_shard_rows(ranks, ndim, dim, new), *_partial_rows(layouts, needs_grad)]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (max(layout.ndim for layout in layouts_of(cache_values)) + cache_values[-2],)
+
+
+@lru_cache(maxsize=1024)
+def _shard_rows(ranks: tuple[int, ...], ndim: int, dim: int, new: bool) -> tuple[Row, ...]:
+    """The rows that split all tensors, but an empty one without dims, along a dim that is not joined."""
+    rows = []
+    for out in range(ndim):
+        if out != dim:
+            source = Shard(out - (new and out > dim))
+            same = tuple([source if rank == ndim - new else Replicate() for rank in ranks])
+            rows.append(Row(same, (Shard(out),)))
+    return tuple(rows)
 
 
 def _partial_rows(layouts: Sequence[Layout], needs_grad: bool) -> list[Row]:

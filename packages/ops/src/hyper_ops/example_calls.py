@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hyper_dispatch import Row, find_op, row_of
 from hyper_dtensor import DTensor, Spec
-from hyper_dtensor.dtensor import enter_dispatch, exit_dispatch
+from hyper_dtensor.dtensor import dispatching
 from hyper_dtensor.platform import exchanged_platform
 from hyper_layout import REDUCE_OPS, DeviceMesh, Layout, Partial, Placement, Replicate, Shard
 
@@ -119,7 +119,7 @@ def accepted_rows(op_name: str, call: str) -> list[Row]:
     choices = [_placements(name, shape) for name, shape in operands]
     rows: list[Row] = []
     with exchanged_platform(_OnPaper()):  # type: ignore[arg-type]  # of the protocol, what these stages ask
-        enter_dispatch()
+        dispatching.depth += 1
         try:
             for placements in product(*choices):
                 layouts = [
@@ -136,7 +136,7 @@ def accepted_rows(op_name: str, call: str) -> list[Row]:
                     raise ValueError(f"{op_name}({call}) is no call of it: {error}") from error
                 rows.append(row_of(placements, outputs, effects))
         finally:
-            exit_dispatch()
+            dispatching.depth -= 1
     return rows
 
 

@@ -154,9 +154,11 @@ def tensor_dim(token: str, block_ndim: int, out: int) -> int | None:
 def _without_ellipsis(index: Any, ndim: int) -> Sequence[Any]:
     """The elements with full slices for `...` and for dims that are not named."""
     given = index if isinstance(index, tuple) else (index,)
-    named = sum(_dims_read(element) for element in given)
-    missing = ndim - named
-    places = [place for place, element in enumerate(given) if element is ...]
+    missing, places = ndim, []
+    for place, element in enumerate(given):
+        missing -= _dims_read(element)
+        if element is ...:
+            places.append(place)
     if len(places) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     if missing < 0:

@@ -24,10 +24,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index as to_index
 from typing import Any
 
-from hyper_dispatch import ONCE, Effects, Row, RowsOp, Token, layouts_of, register_strategy
+from hyper_dispatch import NO_EFFECTS, ONCE, Effects, Row, RowsOp, Token, layouts_of, register_strategy
 from hyper_dtensor import get_platform, is_dtensor
 from hyper_layout import DeviceMesh, Layout, Partial, Replicate, Shard
 from hyper_ops.dims import normal_dim
@@ -79,18 +80,8 @@ class Getitem(RowsOp):
         """An index with tensors gives a copy, on a single device too."""
         return not read_code(cache_values[-2]).advanced
 
-    def rows(self, cache_values: Values) -> list[Row]:
-        code = read_code(cache_values[-2])
-        others = (_R,) * (len(layouts_of(cache_values)) - 1)
-        owned = Partial("max" if cache_values[-1] else "sum")
-        rows = [Row((Partial(op), *others), (Partial(op),)) for op in REDUCE_OPS]
-        for element in code.elements:
-            kind, dim = element.token[0], Shard(element.dim)
-            if kind == ":":
-                rows.append(Row((dim, *others), (Shard(element.out),)))
-            elif kind in "iItl":
-                rows.append(Row((dim, *others), (owned,)))
-        return [*rows, *_split_index_rows(code)]
+    def rows(self, cache_values: Values) -> tuple[Row, ...]:
+        return _rows(cache_values[-2], len(cache_values) - 2, cache_values[-1])
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (read_code(cache_values[-2]).ndim,)
@@ -98,10 +89,11 @@ class Getitem(RowsOp):
     def infer_layout(self, cache_values: Values) -> Any:
         outputs, _ = super().infer_layout(cache_values)
         code, layout = read_code(cache_values[-2]), cache_values[0]
-        copies = not code.advanced and any(
-            element.token in INTEGERS and layout.shard_counts[element.dim] > 1 for element in code.elements
-        )
-        return outputs, Effects(copies=copies)
+        if code.block < 0:
+            for element in code.elements:
+                if element.token in INTEGERS and layout.shard_counts[element.dim] > 1:
+                    return outputs, Effects(copies=True)
+        return outputs, NO_EFFECTS
 
     def get_expand_impl(self, func: Any, infer_result: Any, cache_values: Values) -> Callable[..., Any]:
         code = read_code(cache_values[-2])
@@ -149,6 +141,22 @@ _FORMS: dict[str, Callable[[dict[str, Any]], tuple[Any, Any]]] = {
     "select": _select_form,
     "narrow": _narrow_form,
 }
+
+
+@lru_cache(maxsize=1024)
+def _rows(text: str, operands: int, booleans: bool) -> tuple[Row, ...]:
+    """The rule of an index of this code; the tensor and the tensors of the index are the operands."""
+    code = read_code(text)
+    others = (_R,) * (operands - 1)
+    owned = Partial("max" if booleans else "sum")
+    rows = [Row((Partial(op), *others), (Partial(op),)) for op in REDUCE_OPS]
+    for element in code.elements:
+        kind, dim = element.token[0], Shard(element.dim)
+        if kind == ":":
+            rows.append(Row((dim, *others), (Shard(element.out),)))
+        elif kind in "iItl":
+            rows.append(Row((dim, *others), (owned,)))
+    return (*rows, *_split_index_rows(code))
 
 
 def _split_index_rows(code: IndexCode) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import index
 from typing import Any, Final
@@ -74,9 +74,10 @@ def moved_rows(sources: tuple[int | None, ...], operands: int = 1) -> tuple[Row,
     )
 
 
-def dropped_rows(dims: Iterable[int]) -> list[Row]:
+@lru_cache(maxsize=1024)
+def dropped_rows(dims: tuple[int, ...]) -> tuple[Row, ...]:
     """Rows for dims of size 1 that vanish: only an axis of size 1 can split them, and it cuts nothing."""
-    return [Row((Shard(dim),), (Replicate(),)) for dim in dims]
+    return tuple([Row((Shard(dim),), (Replicate(),)) for dim in dims])
 
 
 def axis_names(layout: Layout, dim: int) -> str:

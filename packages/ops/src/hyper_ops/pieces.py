@@ -34,7 +34,10 @@ Tensor: TypeAlias = Any
 
 def axes_of_dims(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
     """The mesh axes that split any of these dims; per dim the major one first."""
-    return tuple(axis for dim in dims for axis in layout.dim_axes[dim])
+    axes: tuple[int, ...] = ()
+    for dim in dims:
+        axes += layout.dim_axes[dim]
+    return axes
 
 
 def position(mesh: DeviceMesh, axes: Sequence[int]) -> int:

@@ -16,7 +16,9 @@ The mean over a sharded dim is the local mean times the local share.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -39,6 +41,8 @@ from hyper_ops.pieces import (
 Impl = Callable[..., Any]
 Values = Sequence[Any]
 
+_SUM = Partial("sum")
+
 
 class Reduction(RowsOp):
     """Common part. Cache values: the layout, `dim` as written, `keepdim`, then what a family adds."""
@@ -59,7 +63,7 @@ class Reduction(RowsOp):
         """The reduced dims, in ascending order."""
         layout, dim = values[0], values[1]
         # An empty tuple reduces all dims, as the frameworks have it.
-        return normal_dims(None if dim == () else dim, layout.ndim)
+        return tuple(range(layout.ndim)) if dim is None or dim == () else normal_dims(dim, layout.ndim)
 
     def reduced(self, values: Values) -> Token:
         """What a shard of a reduced dim becomes."""
@@ -75,16 +79,11 @@ class Reduction(RowsOp):
 
     def rows(self, values: Values) -> Sequence[Row]:
         layout, keepdim, count = values[0], values[2], self.output_count(values)
-        dims, token = self.dims(values), self.reduced(values)
-        rows = []
-        for dim in range(layout.ndim):
-            if dim in dims:
-                output = token
-            else:
-                output = Shard(dim if keepdim else dim - len([each for each in dims if each < dim]))
-            rows.append(Row((Shard(dim),), (output,) * count))
-        rows += [Row((Partial(op),), (Partial(op),) * count) for op in self.partials(values)]
-        return rows
+        rows = _shard_rows(layout.ndim, self.dims(values), bool(keepdim), self.reduced(values), count)
+        partials = self.partials(values)
+        return (
+            (*rows, *[Row((Partial(op),), (Partial(op),) * count) for op in partials]) if partials else rows
+        )
 
     def output_ndims(self, values: Values) -> Sequence[int]:
         layout, keepdim = values[0], values[2]
@@ -104,18 +103,30 @@ class Reduction(RowsOp):
         return None
 
 
+@lru_cache(maxsize=1024)
+def _shard_rows(
+    ndim: int, dims: tuple[int, ...], keepdim: bool, reduced: Token, count: int
+) -> tuple[Row, ...]:
+    """The row of each dim of the input, for `count` results; what a split one of the reduced dims becomes."""
+    rows = []
+    for dim in range(ndim):
+        output = reduced if dim in dims else Shard(dim if keepdim else dim - bisect_left(dims, dim))
+        rows.append(Row((Shard(dim),), (output,) * count))
+    return tuple(rows)
+
+
 class Linear(Reduction):
     """Sums: Partial operands flow through, casts of them between floating dtypes only."""
 
     def facts(self, bound: dict[str, Any]) -> tuple[Any, ...]:
         operand, dtype = bound["input"], bound.get("dtype")
-        if not operand._layout.partial_axes:
+        if not operand._spec.layout.partial_axes:
             return (None, None)
         name = get_platform().dtype_name(operand.to_local())
         return (name, None if dtype is None else "float" in str(dtype).lower())
 
     def reduced(self, values: Values) -> Token:
-        return Partial("sum")
+        return _SUM
 
     def partials(self, values: Values) -> Sequence[str]:
         name, to_floating = values[3], values[4]

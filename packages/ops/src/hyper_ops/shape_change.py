@@ -48,7 +48,7 @@ class MovedDims(RowsOp):
 
     def rows(self, cache_values: Values) -> list[Row]:
         moved = moved_rows(tuple(self.sources(cache_values)))
-        return [*moved, *dropped_rows(self.dropped(cache_values)), *PARTIAL_ROWS]
+        return [*moved, *dropped_rows(tuple(self.dropped(cache_values))), *PARTIAL_ROWS]
 
     def output_ndims(self, cache_values: Values) -> tuple[int]:
         return (len(self.sources(cache_values)),)
@@ -217,7 +217,11 @@ class Expand(RowsOp):
         kept = [dim for dim in range(len(target)) if dim not in repeated]
         if other is None:
             moved = moved_rows(tuple([dim - new if dim in kept else None for dim in range(len(target))]))
-            return [*moved, *dropped_rows(dim - new for dim in repeated if dim >= new), *PARTIAL_ROWS]
+            return [
+                *moved,
+                *dropped_rows(tuple([dim - new for dim in repeated if dim >= new])),
+                *PARTIAL_ROWS,
+            ]
         rows = [Row((Replicate(), Shard(dim)), (Shard(dim),)) for dim in repeated]
         anything = [*map(Shard, range(other.ndim)), *map(Partial, REDUCE_OPS), Replicate()]
         for token in anything:

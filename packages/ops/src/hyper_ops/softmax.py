@@ -16,8 +16,8 @@ from typing import Any
 from hyper_dispatch import Row, RowsOp, register_strategy
 from hyper_dtensor import get_platform
 from hyper_dtensor.collectives import vary
-from hyper_layout import Shard
 from hyper_ops.dims import normal_dim
+from hyper_ops.moved_dims import moved_rows
 from hyper_ops.pieces import check_inexact, reduce_extreme, sum_over, widened
 
 
@@ -45,7 +45,7 @@ class Softmax(RowsOp):
     def rows(self, cache_values: Sequence[Any]) -> Sequence[Row]:
         layout, dim = cache_values[0], cache_values[1]
         normal_dim(dim, layout.ndim)
-        return [Row((Shard(d),), (Shard(d),)) for d in range(layout.ndim)]
+        return moved_rows(tuple(range(layout.ndim)))
 
     def output_ndims(self, cache_values: Sequence[Any]) -> Sequence[int]:
         return (cache_values[0].ndim,)
