@@ -114,11 +114,6 @@ def _tells_apart(number: float) -> bool:
     return number != 0 and number == number
 
 
-def can_be_key(form: Sequence[Any], numbers: Sequence[Any]) -> bool:
-    """Whether all arguments have a form, and none of the numbers put aside is nan, which equals nothing."""
-    return NO_FORM not in form and (not numbers or all([number == number for number in numbers]))
-
-
 def holds_values_only(platform: Platform, values: Sequence[Any]) -> bool:
     """Whether arguments are static: none was computed from the values of the operands."""
     for value in values:

@@ -16,7 +16,6 @@ from hyper_dispatch.cache import ATOMS, ENTRIES_PER_OP, CacheInfo, OpTable, key_
 from hyper_dispatch.call_form import (
     NO_FORM,
     OPERANDS,
-    can_be_key,
     flat,
     holds_values_only,
     items,
@@ -146,15 +145,16 @@ class OpDispatcher:
         else:
             read = dispatching.values_read
             plan = self._plan(platform, table, op, func, operands, args, kwargs)
-            if not plan.is_free:
+            if numbers and not plan.is_free:
                 key = (*key, *numbers)
             if (
                 op.preprocess_is_pure
                 and dispatching.values_read == read
-                and can_be_key(key, numbers)
+                and NO_FORM not in key
+                and (not numbers or plan.is_free or all([number == number for number in numbers]))  # no nan
                 and holds_values_only(platform, (*plan.args, *plan.kwargs.values()))
             ):
-                if len(set(map(id, locals_))) < len(locals_):
+                if len(locals_) > 1 and len(set(map(id, locals_))) < len(locals_):
                     plan = self._plan(platform, table, op, func, *_apart(platform, operands, args, kwargs))
                     table.hits -= 1  # of the same call
                 table.keep(key, plan)
