@@ -35,7 +35,7 @@ from hyper_dispatch.writes import check_copies, check_out, check_state, check_ta
 from hyper_dtensor import DTensor, Platform, Spec, get_platform
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.dtensor import dispatching
-from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack
+from hyper_dtensor.gradients import check_tracked, derive_origin, enter, untrack, varying_view
 from hyper_dtensor.meta import meta_of
 from hyper_layout import Layout, LayoutError
 
@@ -161,7 +161,10 @@ class OpDispatcher:
 
         # Run locally, and wrap.
         for number, view_axes, once_axes in plan.entrances:
-            locals_[number] = enter(operands[number], view_axes, once_axes)
+            operand = operands[number]
+            locals_[number] = (
+                enter(operand, view_axes, once_axes) if once_axes else varying_view(operand, view_axes)
+            )
         if not plan.is_simple or out is not None:
             return _run(platform, op, plan, operands, locals_, args, kwargs, out)
         if plan.is_direct:

@@ -76,13 +76,13 @@ class LinearMap:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the map; the result never aliases ``x`` unless the map is the identity."""
-        platform = get_platform()
         kind = self.kind
         if kind == "identity":
             return x
         size = self.mesh.mesh_shape[self.axis]
         if kind == "scale":
             return x / size
+        platform = get_platform()
         if kind in COMMUNICATES:
             return self._communicate(platform, x, size)
         ops = platform.ops

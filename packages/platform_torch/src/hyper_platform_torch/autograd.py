@@ -46,7 +46,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         forward, backward = ctx.maps
-        return _linear(gradients[0], backward, forward, None), None, None, None
+        return _linear(gradients[0], backward, forward), None, None, None
 
 
 # What torch.autograd.Function.apply comes to after it has looked for the transforms of torch.func, which do
@@ -54,7 +54,8 @@ class _Linear(torch.autograd.Function):
 _apply: Callable[..., torch.Tensor] = super(torch.autograd.Function, _Linear).apply
 
 
-def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None) -> torch.Tensor:
+def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None = None) -> torch.Tensor:
+    """``forward(x)`` with gradient ``backward(g)``; exact under ``create_graph``."""
     if x.requires_grad and torch.is_grad_enabled():
         try:
             return _apply(x, forward, backward, value)
@@ -74,11 +75,7 @@ def _linear(x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | 
 class TorchAutograd:
     """The autograd verbs of the platform."""
 
-    def linear(
-        self, x: torch.Tensor, forward: Map, backward: Map, value: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """``forward(x)`` with gradient ``backward(g)``; exact under ``create_graph``."""
-        return _linear(x, forward, backward, value)
+    linear = staticmethod(_linear)
 
     def tracks_gradient(self, x: torch.Tensor) -> bool:
         """Whether gradients are on and ``x`` needs one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 __all__ = ["BACKENDS", "TorchGroup", "TorchProcesses"]
 
@@ -124,7 +125,8 @@ class TorchProcesses:
             RuntimeError: If no process group was started.
         """
         found = self._groups.get(ranks)
-        if found is not None and found.handle in _alive():
+        # Of a world that was destroyed the framework has no group any more.
+        if found is not None and found.handle in distributed_c10d._world.pg_map:
             return found
         if not dist.is_initialized():
             raise RuntimeError(
@@ -149,8 +151,3 @@ class TorchProcesses:
     def group_ranks(self, group: Any) -> tuple[int, ...]:
         """Global ranks of a `TorchGroup` (mesh order) or of the framework's own group (ascending)."""
         return group.ranks if isinstance(group, TorchGroup) else tuple(dist.get_process_group_ranks(group))
-
-
-def _alive() -> Any:
-    """The groups that exist now; a cached one of a destroyed world is not among them."""
-    return dist.distributed_c10d._world.pg_map
