@@ -254,7 +254,12 @@ MUTANTS: dict[str, tuple[str, Method, str]] = {
         "gradient_states",
     ),
     "writes are not counted": ("version", lambda self, x: 0, "autograd gradient_states"),
-    "every look is a new scope": ("gradient_scope", lambda self, x: next(NUMBERS), "autograd"),
+    "every look is a new stamp": ("gradient_stamp", lambda self, x: next(NUMBERS), "autograd"),
+    "a stamp without the writes": (
+        "gradient_stamp",
+        lambda self, x: 0 if self.tracks_gradient(x) else None,
+        "gradient_states",
+    ),
     "detached tensors keep their history": ("detach", lambda self, x: x, "autograd"),
     "a detached tensor is a copy": ("detach", lambda self, x: DETACH(self, ops.clone(x)), "tensors"),
     "no backward": ("backward", lambda self, x, gradient, **options: None, "autograd"),

@@ -213,7 +213,7 @@ def test_exchanging_the_data_drops_the_aliasing_view_of_a_gathered_tensor() -> N
 
 
 @on_ranks(2)
-def test_a_view_lives_for_one_gradient_scope(platform: sim.SimulatedPlatform) -> None:
+def test_a_view_lives_as_long_as_its_stamp(platform: sim.SimulatedPlatform) -> None:
     x = make(values(4), line(), [R])
     view = gradients.varying_view(x, 1)
     x_local = x._local

@@ -27,8 +27,8 @@ class SimulatedPlatform:
     """Ranks are threads, a group is the tuple of its ranks, locals are ``SimTensor``.
 
     Attributes:
-        scope: What ``gradient_scope`` returns; a test changes it to play a framework whose varying views
-            live for one gradient computation.
+        scope: A part of ``gradient_stamp``; a test changes it to play a framework whose varying views live
+            for one gradient computation.
     """
 
     name = "simulated"
@@ -163,9 +163,9 @@ class SimulatedPlatform:
         """How often the storage was written in place."""
         return x.counter.count
 
-    def gradient_scope(self, x: SimTensor) -> Any:
-        """Constant, unless a test changes ``scope``."""
-        return self.scope
+    def gradient_stamp(self, x: SimTensor) -> Any:
+        """The number of writes, if a gradient is tracked, and what a test makes of ``scope``."""
+        return (self.version(x), self.scope) if self.tracks_gradient(x) else None
 
     def detach(self, x: SimTensor) -> SimTensor:
         """An alias without history."""

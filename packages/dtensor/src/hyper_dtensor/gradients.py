@@ -59,8 +59,8 @@ def enter(t: DTensor, view_axes: int, once_axes: int) -> Tensor:
 def varying_view(t: DTensor, axes: int) -> Tensor:
     """The varying view of ``t`` on ``axes``: identity forward, all-reduce backward (rules 2 to 4).
 
-    It is remembered, so that several consumers share one backward collective, under the axes, the
-    gradient scope and the version of the local; neither made nor read where no gradient is tracked.
+    It is remembered, so that several consumers share one backward collective, under the axes and the
+    gradient stamp of the local; neither made nor read where no gradient is tracked.
     The all-reduce of a parameter may wait for the end of the backward (`coalesced`).
 
     Args:
@@ -72,10 +72,10 @@ def varying_view(t: DTensor, axes: int) -> Tensor:
     """
     platform = get_platform()
     local = t._local
-    if not platform.tracks_gradient(local):
+    stamp = platform.gradient_stamp(local)
+    if stamp is None:
         return local
     mesh = t._spec.layout.mesh
-    stamp = (platform.version(local), platform.gradient_scope(local))
     views = t._views
     if views is None:
         views = t._views = {}

@@ -173,8 +173,12 @@ class Platform(Protocol):
     def version(self, x: Tensor) -> int:
         """A number that changes whenever ``x`` is written in place."""
 
-    def gradient_scope(self, x: Tensor) -> Any:
-        """What a varying view of ``x`` is valid for: constant where a graph may be reused (rule 3)."""
+    def gradient_stamp(self, x: Tensor) -> Any:
+        """What a varying view of ``x`` is valid for (rule 3), ``None`` where no gradient of ``x`` is tracked.
+
+        Another value whenever ``x`` was written in place, and in another gradient computation where a view
+        has no history in the next one.
+        """
 
     def detach(self, x: Tensor) -> Tensor:
         """An alias of ``x`` without history."""

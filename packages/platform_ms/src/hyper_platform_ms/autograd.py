@@ -114,9 +114,9 @@ class MindSporeAutograd:
         """The version counter, which the adapter raises where a DTensor is written."""
         return int(x._version)
 
-    def gradient_scope(self, x: Tensor) -> int:
-        """The gradient computation: a view has no history in the next one (rule 3)."""
-        return computation()
+    def gradient_stamp(self, x: Tensor) -> tuple[int, int] | None:
+        """Version and gradient computation: a view has no history in the next one (rule 3)."""
+        return (self.version(x), computation()) if self.tracks_gradient(x) else None
 
     def detach(self, x: Tensor) -> Tensor:
         """An alias of ``x`` without history.

@@ -94,9 +94,14 @@ class TorchAutograd:
         except RuntimeError:
             return 0  # of inference mode
 
-    def gradient_scope(self, x: torch.Tensor) -> None:
-        """Constant: a view may serve several graphs."""
-        return None
+    def gradient_stamp(self, x: torch.Tensor) -> int | None:
+        """The version counter, if a gradient is tracked: a view may serve several graphs."""
+        if not x.requires_grad or not torch.is_grad_enabled():
+            return None
+        try:
+            return x._version
+        except RuntimeError:
+            return 0  # of inference mode
 
     def detach(self, x: torch.Tensor) -> torch.Tensor:
         """An alias of ``x`` without history."""

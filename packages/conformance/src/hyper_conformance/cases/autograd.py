@@ -169,17 +169,23 @@ def the_version_counts_writes(here: Here) -> None:
 
 
 @case(2, ranks=(2,))
-def a_gradient_scope_holds_for_one_computation(here: Here) -> None:
-    """``gradient_scope`` of a tensor is the same until its gradient computation ends."""
-    scopes = []
+def a_gradient_stamp_holds_for_one_computation(here: Here) -> None:
+    """``gradient_stamp`` of a tensor is one until its gradient computation ends; ``None`` without one."""
+    stamp = here.platform.gradient_stamp
+    stamps = []
 
     def loss(x: Any) -> Any:
         y = x * 2.0
-        scopes.append((here.platform.gradient_scope(y), here.platform.gradient_scope(y)))
+        with here.harness.no_grad():
+            assert stamp(y) is None
+        stamps.append((stamp(y), stamp(y)))
         return here.platform.ops.sum(y * y)
 
-    here.harness.gradients(loss, here.tensor(here.values(3)))
-    ((first, second),) = scopes
+    x = here.tensor(here.values(3))
+    assert stamp(x) is None
+    here.harness.gradients(loss, x)
+    ((first, second),) = stamps
+    assert first is not None
     here.equal(first, second)
 
 
