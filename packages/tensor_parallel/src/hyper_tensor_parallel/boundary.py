@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from hyper_dtensor import DTensor, Spec, get_platform
@@ -29,6 +30,15 @@ def one_axis(
     return placements
 
 
+# Asked twice in every forward of a styled module.
+_layout = lru_cache(maxsize=1024)(Layout.from_placements)
+
+
+@lru_cache(maxsize=1024)
+def _spec(mesh: DeviceMesh, placements: Sequence[Placement], ndim: int) -> Spec:
+    return Spec.of(Layout.from_placements(mesh, placements, ndim))
+
+
 def enter(
     value: Value, mesh: DeviceMesh, layouts: Sequence[Placement], desired: Sequence[Placement]
 ) -> DTensor:
@@ -41,7 +51,7 @@ def enter(
         ValueError: If a DTensor is on another mesh.
     """
     if not isinstance(value, DTensor):
-        adopted = adopt(value, Spec.of(Layout.from_placements(mesh, layouts, value.ndim)))
+        adopted = adopt(value, _spec(mesh, layouts, value.ndim))
         return adopted if layouts == desired else to_placements(adopted, desired)
     if value._spec.layout.mesh is not mesh:
         raise ValueError(
@@ -54,7 +64,7 @@ def enter(
 def to_placements(value: DTensor, desired: Sequence[Placement]) -> DTensor:
     """``value`` redistributed, or as it is where it is laid out so."""
     layout = value._spec.layout
-    if Layout.from_placements(layout.mesh, desired, layout.ndim) is layout:
+    if _layout(layout.mesh, desired, layout.ndim) is layout:
         return value
     return value.redistribute(desired)
 
@@ -77,7 +87,7 @@ def leave(
         grad_placements: For ``use_local``: what the gradient of the local tensor is.
     """
     layout = value._spec.layout
-    if Layout.from_placements(layout.mesh, desired, layout.ndim) is not layout:
+    if _layout(layout.mesh, desired, layout.ndim) is not layout:
         dtype = value._local.dtype
         if reduce_dtype is not None and reduce_dtype != dtype and layout.partial_axes:
             value = value.to(reduce_dtype).redistribute(desired).to(dtype)  # type: ignore[attr-defined]
