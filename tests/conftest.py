@@ -31,14 +31,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         raise pytest.UsageError(f"HYPER_PARALLEL_CORE_ONLY=1, but {', '.join(installed)} can be imported")
 
 
-# As soon as an item is there: pytest-xdist reads the groups before any other plugin sees the collection.
-def pytest_itemcollected(item: pytest.Item) -> None:
+@pytest.hookimpl(tryfirst=True)  # before -m selects by mark and pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts processes, and send all tests of one pool to one worker."""
-    for fixture in ("ranks4", "ranks2", "ms_ranks4", "ms_ranks2"):
-        if fixture in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.ranks)
-            item.add_marker(pytest.mark.xdist_group(fixture))
-            break
+    for item in items:
+        for fixture in ("ranks4", "ranks2", "ms_ranks4", "ms_ranks2"):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.ranks)
+                item.add_marker(pytest.mark.xdist_group(fixture))
+                break
 
 
 @pytest.hookimpl(tryfirst=True)  # before its fixtures start anything

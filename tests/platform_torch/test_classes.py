@@ -74,9 +74,9 @@ def test_conversion_in_place_keeps_the_object(ranks2: RankPool) -> None:
 def what_ends_with_a_tensor() -> None:
     x = laid_out(numbers(4, 4), line(), S0)
     local = weakref.ref(x._local)
-    spec_holders = weakref.ref(x)
+    wrapper = weakref.ref(x)
     del x
-    assert local() is None and spec_holders() is None  # at once, without the garbage collector
+    assert local() is None and wrapper() is None  # at once, without the garbage collector
 
     y = laid_out(numbers(4, 4), line(), S0)
     y._local.back = y  # a circle through a slot
@@ -92,7 +92,7 @@ def test_what_a_tensor_holds_ends_with_it(ranks2: RankPool) -> None:
     ranks2.run(what_ends_with_a_tensor)
 
 
-def shown_whole() -> None:
+def a_detached_parameter() -> None:
     layer, whole = exchanged()
     assert torch.equal(full(layer.weight), whole)
     detached = layer.weight.detach()
@@ -100,4 +100,4 @@ def shown_whole() -> None:
 
 
 def test_detach_of_an_exchanged_parameter(ranks2: RankPool) -> None:
-    ranks2.run(shown_whole)
+    ranks2.run(a_detached_parameter)

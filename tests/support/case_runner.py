@@ -139,9 +139,10 @@ class _Runner:
             return self.make(case, layouts, needs_grad)[0]
         tensors = []
         for i, layout in enumerate(layouts):
-            key = (i, layout, tuple(varying_axes(case, i)), needs_grad)
+            varying = varying_axes(case, i)
+            key = (i, layout, tuple(varying), needs_grad)
             if key not in self.probed:
-                self.probed[key] = self.made(i, layout, varying_axes(case, i), needs_grad)[0]
+                self.probed[key] = self.made(i, layout, varying, needs_grad)[0]
             tensors.append(self.probed[key])
         return tensors
 
@@ -163,12 +164,11 @@ class _Runner:
         """All variants, then the first again, now with a warm cache."""
         name = str(case)
         equal, refusal, problem, outputs = 0, "", "", ""
-        runs = [(number, False) for number in range(len(self.references))]
-        for number, is_repeated in [*runs, (0, True)]:
+        for number in [*range(len(self.references)), 0]:
             if refusal and not equal and number == 0:
                 break
             try:
-                outputs_now = self.compare(case, layouts, needs_grad, number, is_repeated)
+                outputs_now = self.compare(case, layouts, needs_grad, number)
                 equal += 1
                 outputs = outputs or outputs_now
             except _Refused as refused:
@@ -230,18 +230,8 @@ class _Runner:
             self.pieces[i, layout] = known
         return known
 
-    def compare(
-        self,
-        case: Case,
-        layouts: Sequence[Layout | None],
-        needs_grad: bool,
-        number: int,
-        is_repeated: bool,
-    ) -> str:
+    def compare(self, case: Case, layouts: Sequence[Layout | None], needs_grad: bool, number: int) -> str:
         """One call against the reference; the layouts of the outputs as text.
-
-        The whole outputs are compared; where a call is only repeated, this rank's parts of them, if no output
-        waits for a reduction: the gathers were seen, and take most of the time.
 
         Raises:
             _Refused: If the operation was refused.
@@ -265,12 +255,9 @@ class _Runner:
         tolerance = self.sample.tolerance
         loss: Tensor = None
         for i, (output, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):
-            mine: Any = ...
-            if is_repeated and _is_distributed(output) and not output.layout.partial_axes:
-                mine = output.layout.local_slice(wanted.shape)
-            found = self.checked(output, wanted, mine, f"output {i}", tolerance)
-            if found is not None and needs_grad and found.requires_grad:
-                term = (found * reference.weights[i][mine]).sum()
+            full = self.full(output, wanted, f"output {i}", tolerance)
+            if full is not None and needs_grad and full.requires_grad:
+                term = (full * reference.weights[i]).sum()
                 loss = term if loss is None else loss + term
         self.check_inputs(tensors, before, reference)
         if (
@@ -286,8 +273,8 @@ class _Runner:
                     self.check_gradient(i, leaf, layouts[i], varying_axes(case, i), reference)
         return " ".join(_token_text(output) for output in outputs)
 
-    def checked(self, output: Any, wanted: Any, mine: Any, what: str, tolerance: float) -> Tensor | None:
-        """The whole of an output (``mine`` is ``...``) or the part at ``mine``, compared; None if it is no tensor."""
+    def full(self, output: Any, wanted: Any, what: str, tolerance: float) -> Tensor | None:
+        """The whole of an output, compared; None if it is no tensor."""
         import torch
 
         if not isinstance(wanted, torch.Tensor):
@@ -302,13 +289,11 @@ class _Runner:
             output.layout.check_even(output.shape)
             if output.layout.local_shape(output.shape) != tuple(output._local.shape):
                 raise _Wrong(f"{what} {output!r} has local shape {tuple(output._local.shape)}")
-            found = output.full_tensor() if mine is ... else output.to_local()
+            full = output.full_tensor()
         else:
-            found = output
-        _check_close(
-            found, wanted[mine], f"{what} {output!r}" if _is_distributed(output) else what, tolerance
-        )
-        return found
+            full = output
+        _check_close(full, wanted, f"{what} {output!r}" if _is_distributed(output) else what, tolerance)
+        return full
 
     def check_inputs(
         self, tensors: Sequence[Tensor], before: Sequence[Tensor], reference: _Reference

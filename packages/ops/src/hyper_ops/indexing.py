@@ -89,7 +89,7 @@ class Getitem(RowsOp):
     def infer_layout(self, cache_values: Values) -> Any:
         outputs, _ = super().infer_layout(cache_values)
         code, layout = read_code(cache_values[-2]), cache_values[0]
-        if code.block < 0:
+        if not code.advanced:
             for element in code.elements:
                 if element.token in INTEGERS and layout.shard_counts[element.dim] > 1:
                     return outputs, Effects(copies=True)

@@ -63,7 +63,7 @@ class Reduction(RowsOp):
         """The reduced dims, in ascending order."""
         layout, dim = values[0], values[1]
         # An empty tuple reduces all dims, as the frameworks have it.
-        return tuple(range(layout.ndim)) if dim is None or dim == () else normal_dims(dim, layout.ndim)
+        return normal_dims(None if dim == () else dim, layout.ndim)
 
     def reduced(self, values: Values) -> Token:
         """What a shard of a reduced dim becomes."""
@@ -80,10 +80,7 @@ class Reduction(RowsOp):
     def rows(self, values: Values) -> Sequence[Row]:
         layout, keepdim, count = values[0], values[2], self.output_count(values)
         rows = _shard_rows(layout.ndim, self.dims(values), bool(keepdim), self.reduced(values), count)
-        partials = self.partials(values)
-        return (
-            (*rows, *[Row((Partial(op),), (Partial(op),) * count) for op in partials]) if partials else rows
-        )
+        return (*rows, *[Row((Partial(op),), (Partial(op),) * count) for op in self.partials(values)])
 
     def output_ndims(self, values: Values) -> Sequence[int]:
         layout, keepdim = values[0], values[2]
@@ -120,7 +117,7 @@ class Linear(Reduction):
 
     def facts(self, bound: dict[str, Any]) -> tuple[Any, ...]:
         operand, dtype = bound["input"], bound.get("dtype")
-        if not operand._spec.layout.partial_axes:
+        if not operand._layout.partial_axes:
             return (None, None)
         name = get_platform().dtype_name(operand.to_local())
         return (name, None if dtype is None else "float" in str(dtype).lower())

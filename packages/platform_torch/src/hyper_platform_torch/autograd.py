@@ -96,6 +96,7 @@ class TorchAutograd:
 
     def gradient_stamp(self, x: torch.Tensor) -> int | None:
         """The version counter, if a gradient is tracked: a view may serve several graphs."""
+        # What `tracks_gradient` and `version` say, in one call: every remembered view is looked at so.
         if not x.requires_grad or not torch.is_grad_enabled():
             return None
         try:

@@ -36,7 +36,7 @@ _layout = lru_cache(maxsize=1024)(Layout.from_placements)
 
 @lru_cache(maxsize=1024)
 def _spec(mesh: DeviceMesh, placements: Sequence[Placement], ndim: int) -> Spec:
-    return Spec.of(Layout.from_placements(mesh, placements, ndim))
+    return Spec.of(_layout(mesh, placements, ndim))
 
 
 def enter(
