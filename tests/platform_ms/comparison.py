@@ -3,7 +3,7 @@
 Two ranks form the mesh ``(2,)``, on which every combination of placements is tried; four form ``(2, 2)``, on which those
 combinations are tried that the test lists.
 
-The samples are those of ``tests.support.brute_force``; a call is named as in ``mint.add``, ``ops.add``, ``F.linear``,
+The samples are those of ``tests.support.sample``; a call is named as in ``mint.add``, ``ops.add``, ``F.linear``,
 ``Tensor.add``, ``operator.add``, or is a function of a test module. All cases of a sample run in one call of the ranks.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tests.platform_ms.helpers import mesh_of_all
-from tests.support.brute_force import Input, Report, Sample
 from tests.support.cases import Case, case_layouts, one_axis_columns, varying_axes
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.sample import Input, Report, Sample
 
 __all__ = ["compare"]
 

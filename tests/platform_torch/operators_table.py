@@ -18,8 +18,8 @@ import torch.overrides
 import tests.platform_torch.ops
 from hyper_ops import load_ops
 from hyper_platform_torch.names import describe
-from tests.support.brute_force import Sample
 from tests.support.case_runner import call_alone
+from tests.support.sample import Sample
 from tests.support.written import replace
 
 __all__ = ["FILE", "table"]

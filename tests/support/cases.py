@@ -10,12 +10,10 @@ import itertools
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hyper_layout import DeviceMesh, Layout, LayoutError, Placement, Replicate, StridedShard, parse_placement
-
-if TYPE_CHECKING:
-    from tests.support.brute_force import Input
+from tests.support.sample import Input
 
 __all__ = ["Case", "case_layouts", "one_axis_columns", "tokens_of", "two_axis_cases", "varying_axes"]
 

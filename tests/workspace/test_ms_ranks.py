@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from hyper_conformance.ranks import RankError
 from tests.support.ms_ranks import MindSporeRankPool
-from tests.support.ranks import RankError
 
 pytestmark = pytest.mark.ranks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.brute_force import Input, Sample
+from tests.support.sample import Input, Sample
 
 __all__ = ["few", "name_of"]
 

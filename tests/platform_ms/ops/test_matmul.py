@@ -6,8 +6,8 @@ import pytest
 
 from tests.platform_ms.comparison import compare
 from tests.platform_ms.ops.samples import few, name_of
-from tests.support.brute_force import Sample
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.sample import Sample
 
 
 def mat_mul(x: object, y: object, left: bool, right: bool) -> object:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.platform_ms.comparison import compare
 from tests.platform_ms.ops.samples import few, name_of
-from tests.support.brute_force import Input, Sample
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.sample import Input, Sample
 
 
 def reduce_sum(x: object, dim: object, keep: bool) -> object:

@@ -11,8 +11,8 @@ import pytest
 from tests.platform_ms.comparison import compare
 from tests.platform_ms.ops.samples import few, name_of
 from tests.platform_ms.ops.test_layers import embedding, ids, layer_norm
-from tests.support.brute_force import Sample
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.sample import Sample
 
 X, Y = few(4, 4), few(4, 4)
 BATCH_AND_FEATURES = ("S(0) R R", "R S(0) S(0)")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.platform_ms.comparison import compare
 from tests.platform_ms.ops.samples import few, name_of
-from tests.support.brute_force import Input, Sample
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.sample import Input, Sample
 
 
 def ids(*shape: int, high: int = 4) -> Input:

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 QUERY = ("R", "V", "S(0)", "S(1)", "S(2)", "S(3)")
 KEY = ("R", "S(0)", "S(1)", "S(2)")

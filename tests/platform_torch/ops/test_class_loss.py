@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from hyper_layout import Replicate, Shard
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.on_ranks import distributed, mesh_of_all
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 N, C = 4, 6
 SOME = ("R", "V", "S(0)", "S(1)", "P(sum)")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 
 def einsum(*operands: Any, equation: str) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 
 def acosh_of_more(x: Any) -> Any:

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from hyper_layout import LayoutError, Replicate, Shard
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.on_ranks import distributed, mesh_of_all
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 IDS = Input((2, 4), "integers", low=0, high=8)
 TABLE = (8, 6)

@@ -8,8 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (4, 6)
 TOKENS = ("R", "V", "S(0)", "S(1)", "P(sum)")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 LINEAR = ["P R -> P", "R P -> P", "P(avg) R -> P(avg)", "R P(avg) -> P(avg)", "V P -> P"]
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (2, 4, 6)
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from hyper_layout import Replicate, Shard
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.on_ranks import distributed, mesh_of_all
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (4, 6)
 DIMS = [{}, {"dim": 0}, {"dim": -1, "keepdim": True}, {"dim": (0, 1)}, {"dim": [1], "keepdim": True}]

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.platform_torch.helpers import S1, R, assert_equal, laid_out, line, numbers
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (2, 4, 6)
 SPLIT = ["S(0)", "S(1)", "S(2)", "V -> R"]

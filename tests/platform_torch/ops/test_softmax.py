@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from hyper_layout import Shard
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.on_ranks import distributed, mesh_of_all
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (2, 4, 6)
 SPLIT = ["S(0) -> S(0)", "S(1) -> S(1)", "S(2) -> S(2)", "V -> R"]

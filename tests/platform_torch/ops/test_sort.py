@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 X = (4, 6)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.brute_force import Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Sample
 
 X = (4, 6)
 PARTIALS = [f"P({op}) -> P({op}) P({op})" for op in ("sum", "avg", "max", "min", "prod")]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.brute_force import Input, Sample, brute_force
+from tests.support.brute_force import brute_force
 from tests.support.ranks import RankPool
+from tests.support.sample import Input, Sample
 
 PARTIALS = [f"P({op}) -> P({op})" for op in ("sum", "avg", "max", "min", "prod")]
 SPLIT = ["S(0) -> S(0)", "V -> R", *PARTIALS]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter, eq
 from typing import Any, Final, NamedTuple
 
@@ -167,8 +167,9 @@ def infer_rows(
         found = match_row(table, column)
         if found is None:
             missing = tuple([axis for axis, each in enumerate(columns) if match_row(table, each) is None])
-            reason = _unmatched_letter(letters() if letters else None, column) or _nearest(rows, column)
-            raise RuleError(op_name, missing, _names(layouts, missing), reason)
+            raise RuleError(
+                op_name, missing, _names(layouts, missing), partial(_unmatched, rows, column, letters)
+            )
         matched.append(found)
     if len(layouts) > 1:
         _check_meeting(op_name, layouts, columns)
@@ -186,6 +187,13 @@ def infer_rows(
 def _names(layouts: Sequence[Layout], axes: tuple[int, ...]) -> tuple[str, ...]:
     names = layouts[0].mesh.mesh_dim_names
     return tuple(names[axis] for axis in axes)
+
+
+def _unmatched(
+    rows: Sequence[Row], column: Sequence[Placement], letters: Callable[[], Sequence[str] | None] | None
+) -> str:
+    """Say in one line why no row matches the placements on an axis."""
+    return _unmatched_letter(letters() if letters else None, column) or _nearest(rows, column)
 
 
 def _nearest(rows: Sequence[Row], column: Sequence[Placement]) -> str:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import mindspore
@@ -60,7 +61,9 @@ class MindSporeProcesses:
         """Start the scheduler; returns its port."""
         port = _free_port()
         environment = {**os.environ, **_launcher_environment(world_size, port), "MS_ROLE": "MS_SCHED"}
-        command = [sys.executable, "-m", "hyper_platform_ms.scheduler", str(os.getpid())]
+        program = Path(__file__).with_name("scheduler.py")
+        # -P: modules beside it are imported by the name of their package only.
+        command = [sys.executable, "-P", str(program), str(os.getpid())]
         self._scheduler = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         return port
 

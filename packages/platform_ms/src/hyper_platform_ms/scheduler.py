@@ -1,7 +1,7 @@
 """MindSpore's scheduler as a process of its own: the ranks of a world meet there.
 
-Run as ``python -m hyper_platform_ms.scheduler PID`` with the launcher's variables set. It ends with the
-process that started it, whose id is given: that may end before this one has imported MindSpore.
+Run this file with the id of the process that starts it and the launcher's variables set. It ends with that
+process, which may end before this one has imported MindSpore (as ``python -m`` would do first of all).
 """
 
 from __future__ import annotations
