@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hyper_conformance import ProcessRanks
 from tests.support.ranks import RankError, RankPool, run_once
 
 pytestmark = [pytest.mark.ranks, pytest.mark.xdist_group("ranks2")]
@@ -187,35 +186,6 @@ def test_fresh_ranks_start_their_group_from_the_environment() -> None:
 def test_a_rank_that_raises_ends_a_fresh_run() -> None:
     with pytest.raises(RankError, match="rank 0 of 2 raised KeyError"):
         run_once(2, raise_on_rank, 0)
-
-
-class Alone:
-    """Ranks without a process group, as fresh interpreters."""
-
-    preload: tuple[str, ...] = ()
-
-    def rendezvous(self, world_size: int) -> str:
-        return f"a place for {world_size}"
-
-    def join(self, rank: int, world_size: int, address: str) -> None:
-        os.environ.update(RANK=str(rank), ADDRESS=address)
-
-    def reset(self) -> None:
-        os.environ["CALLS"] = str(int(os.environ.get("CALLS", "0")) + 1)
-
-    def leave(self) -> None:
-        pass
-
-
-def where_am_i() -> tuple[str, str, str]:
-    return os.environ["RANK"], os.environ["ADDRESS"], os.environ["CALLS"]
-
-
-def test_a_setup_says_how_a_process_becomes_a_rank() -> None:
-    with ProcessRanks(2, Alone()) as ranks:
-        for call in ("1", "2"):
-            places = [(str(rank), "a place for 2", call) for rank in range(2)]
-            assert ranks.run(where_am_i) == places
 
 
 def test_close_ends_every_process() -> None:

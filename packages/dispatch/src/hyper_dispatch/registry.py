@@ -31,6 +31,7 @@ import yaml
 from hyper_dispatch.distributed_op import DistributedOp
 from hyper_dispatch.errors import RegistryError
 from hyper_dispatch.signature import Signature
+from hyper_dispatch.yaml_text import read_yaml
 
 YAML_DIR_VARIABLE: Final = "HYPER_PARALLEL_OPS_YAML_DIR"
 ENTRY_POINT_GROUP: Final = "hyper_parallel.ops"
@@ -116,7 +117,7 @@ def load_yaml(path: str | Path) -> tuple[str, ...]:
     """
     path = Path(path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise RegistryError(f"{path}: this is no valid YAML: {error}") from None
     if not isinstance(content, Mapping):
@@ -285,18 +286,3 @@ def _identity(strategy: type) -> tuple[str, str]:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A safe loader that refuses a mapping with the same key twice (YAML itself keeps the last)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode):
-                if key_node.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key_node.value!r} is given twice", key_node.start_mark
-                    )
-                seen.add(key_node.value)
-        return super().construct_mapping(node, deep)

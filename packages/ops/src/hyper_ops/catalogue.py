@@ -21,6 +21,7 @@ from typing import Any, Final
 import yaml
 
 from hyper_dispatch import RegistryError, find_op, op_names
+from hyper_dispatch.yaml_text import read_yaml
 from hyper_dtensor.platform import ENTRY_POINT_GROUP
 from hyper_ops import FAMILIES, load_ops
 from hyper_ops.compact_rows import compact
@@ -129,7 +130,7 @@ def read_facts(package: Path) -> dict[str, Facts]:
     if not path.is_file():
         return {}
     try:
-        content: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: dict[str, dict[str, Any]] = read_yaml(path.read_text(encoding="utf-8"))
         return {
             name: Facts(tuple(said.get("names", ())), str(said.get("compared", "")))
             for name, said in content.items()
@@ -142,7 +143,7 @@ def read_facts(package: Path) -> dict[str, Facts]:
 
 def _entries(family: str) -> Sequence[tuple[str, str]]:
     """Names, aliases included, and algebras of a family's YAML file."""
-    content = yaml.safe_load((files("hyper_ops") / "yaml" / f"{family}.yaml").read_text(encoding="utf-8"))
+    content = read_yaml((files("hyper_ops") / "yaml" / f"{family}.yaml").read_text(encoding="utf-8"))
     entries = content["ops"].items()
     return [
         (each, entry.get("algebra", ""))

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
-import yaml
-
 from hyper_dispatch import Signature, find_op
+from hyper_dispatch.yaml_text import read_yaml
 from hyper_ops import load_ops
 from hyper_platform_ms.local_ops import MindSporeOps
 
@@ -103,7 +102,7 @@ class Form:
 def _table() -> dict[str, Any]:
     load_ops()  # a form is read against the operation it means
     text = (files("hyper_platform_ms") / "yaml" / "names.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
+    table: dict[str, Any] = read_yaml(text)
     return table
 
 
