@@ -21,7 +21,7 @@ import pytest
 from tests.support.documents import check_output
 from tests.support.package_readmes import programs_of
 
-# One build for all tests of this file; it and the installations take longer than a test usually may.
+# One build for all tests of a group; it and the installations take longer than a test usually may.
 pytestmark = [pytest.mark.wheels, pytest.mark.xdist_group("wheels"), pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def install(dist: Path, constraints: Path, member: Path, environment: Path) -> P
     """The Python of a new environment that holds one wheel and what that declares."""
     uv("venv", "--quiet", "--python", sys.executable, str(environment))
     python = environment / "bin" / "python"
-    uv("pip", "install", "--quiet", "--python", str(python), "--find-links", str(dist),
+    uv("pip", "install", "--quiet", "--no-compile-bytecode", "--python", str(python), "--find-links", str(dist),
        "--constraint", str(constraints), f"{project(member)['name']}=={VERSION}")  # fmt: skip
     return python
 
@@ -187,6 +187,7 @@ def test_a_core_wheel_works_alone(dist: Path, constraints: Path, member: Path, t
         check_output(example, run(python, tmp_path / "elsewhere", example.source))
 
 
+@pytest.mark.xdist_group("adapters")  # their frameworks take as long to install as all else here
 @pytest.mark.parametrize("member", [m for m in MEMBERS if m.name in ADAPTERS], ids=lambda member: member.name)
 def test_an_adapter_is_found_where_its_wheel_is_installed(
     dist: Path, constraints: Path, member: Path, tmp_path: Path

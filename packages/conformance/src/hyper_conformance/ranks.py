@@ -61,7 +61,7 @@ class ProcessSetup(Protocol):
         """On every rank before each call: seeds and modes as in a fresh process."""
 
     def leave(self) -> None:
-        """On every rank, at the end: leave the process group."""
+        """On every rank, at the end: leave the process group. The process may end in it."""
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,14 @@ class MindSporeProcesses:
         _pynative_executor.set_grad_flag(False)
 
     def leave(self) -> None:
-        """End the scheduler, which would complain of the ranks that leave."""
+        """End the scheduler, which would complain of the ranks that leave, and this process.
+
+        At the end of a process MindSpore looks for the scheduler for two seconds.
+        """
         if self._scheduler is not None:
             self._scheduler.kill()
             self._scheduler.wait()
+        os._exit(0)
 
 
 class MindSporeHarness(MindSporeProcesses):

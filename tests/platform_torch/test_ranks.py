@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.ranks import RankError, RankPool, run_once
 
-pytestmark = [pytest.mark.ranks, pytest.mark.xdist_group("ranks2")]
+pytestmark = pytest.mark.ranks
 
 current: ContextVar[str] = ContextVar("current", default="fresh")
 
