@@ -175,7 +175,8 @@ def test_a_plain_target_is_not_written(dispatcher: OpDispatcher) -> None:
     with implicit_replication():
         assert message(caller(dispatcher, "plus_", ops.add_), sim.tensor([1.0]), tensor([R, R], 1)) == (
             "plus_ would write a distributed result into the plain tensor 'input'; use the out-of-place form, "
-            "or wrap the tensor with DTensor.from_local first"
+            "or wrap the tensor with DTensor.from_local first. If it is the state of an optimizer: build the "
+            "optimizer after the plan is applied"
         )
     # A whole 0-d tensor is a number: the plain tensor is the same afterwards on all ranks.
     target = sim.tensor([1.0, 2.0])

@@ -33,6 +33,11 @@ def test_the_refusal(dispatcher: OpDispatcher) -> None:
     )
 
 
+def test_a_name_that_is_not_near_is_not_named(dispatcher: OpDispatcher) -> None:
+    register_op("conj", Sum, signature="input")
+    assert "nearest" not in refusal(caller(dispatcher, "conv1d", ops.log), tensor([R, S0], 4, 2))
+
+
 def test_a_built_in_of_replicate_operands_runs_locally(dispatcher: OpDispatcher) -> None:
     call = caller(dispatcher, "mystery", lambda a, values, k: [ops.exp(a), (ops.add(*values), 3), k])
     x, y = tensor([R, R], 4), tensor([R, R], 4, varying=2)

@@ -66,6 +66,11 @@ def test_an_empty_part_is_refused(name: str) -> None:
         match_plan(model(), {"head": STYLE, name: STYLE})
 
 
+def test_a_number_is_no_name() -> None:
+    with pytest.raises(TypeError, match="names of modules: write '0', not 0"):
+        match_plan(model(), {0: STYLE})  # type: ignore[dict-item]
+
+
 def test_near_names_are_offered() -> None:
     with pytest.warns(UserWarning, match=r"did you mean 'layers\.1\.attn\.q_proj'"):
         match_plan(model(2), {"layers.1.attn.qproj": STYLE})

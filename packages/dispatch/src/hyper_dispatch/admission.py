@@ -37,7 +37,8 @@ def admit_plain(
         if op is not None and op.inplace and number == 0:
             raise LayoutError(
                 f"{op_name} would write a distributed result into the plain tensor {name!r}; "
-                "use the out-of-place form, or wrap the tensor with DTensor.from_local first"
+                "use the out-of-place form, or wrap the tensor with DTensor.from_local first. If it is the "
+                "state of an optimizer: build the optimizer after the plan is applied"
             )
         if len(value.shape) and parameter not in allowed and not is_implicit():
             raise _refusal(platform, op_name, name, value)

@@ -101,7 +101,7 @@ def _wrap(output: Any, platform: Platform, mesh: DeviceMesh, varies: int, operan
 
 
 def _refusal(op_name: str, why: str, operands: str) -> NotImplementedError:
-    near = difflib.get_close_matches(op_name, op_names(), n=1)
+    near = difflib.get_close_matches(op_name, op_names(), n=1, cutoff=0.75)  # 'conj' is not near to 'conv1d'
     nearest = f"; the nearest known operation is {near[0]!r}" if near else ""
     return NotImplementedError(
         f"no distributed rule is registered for {op_name!r}, {why}{nearest}\n"

@@ -105,9 +105,10 @@ def warn_left_plain(root: Module) -> None:
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         warnings.warn(
             f"parallelize_module left these parameters plain beside modules that were split: {shown}. If "
-            "they see split activations their gradients will be wrong: add SequenceParallel() to the plan (a "
-            "norm over split heads: SequenceParallel(sequence_dim=2, use_local_output=True)), or "
-            "NoParallel() where they see whole ones",
+            "they see split activations their gradients will be wrong: add RowwiseParallel() to the plan "
+            "(for the linear layer behind a column-wise one) or SequenceParallel() (for a norm over split "
+            "heads: SequenceParallel(sequence_dim=2, use_local_output=True)), or NoParallel() where they see "
+            "whole ones",
             UserWarning,
             stacklevel=3,
         )

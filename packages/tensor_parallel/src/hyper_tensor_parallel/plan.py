@@ -39,11 +39,14 @@ def match_plan(root: Module, plan: Mapping[str, ParallelStyle]) -> list[Match]:
     A module that the tree holds under several names counts once per style.
 
     Raises:
+        TypeError: For a key that is no text.
         ValueError: For an empty name or one with an empty part.
     """
     found = []
     seen = set()
     for name, style in plan.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the keys of a plan are names of modules: write {str(name)!r}, not {name!r}")
         atoms = name.split(".")
         if not all(atoms):
             raise ValueError(
