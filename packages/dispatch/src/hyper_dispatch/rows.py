@@ -261,6 +261,8 @@ def _output_layout(
             partial[axis] = token.reduce_op
         elif isinstance(token, Shard):
             dim = token.dim + ndim if token.dim < 0 else token.dim
+            if not 0 <= dim < ndim:
+                raise IndexError(f"{op_name}: a row makes {token.notation} of an output with {ndim} dims")
             axes_of.setdefault(dim, []).append(axis)
     dim_axes: list[tuple[int, ...]] = [()] * ndim
     for dim, axes in sorted(axes_of.items()):
