@@ -106,6 +106,14 @@ def test_a_row_that_splits_a_dim_which_the_output_lacks(dim: int) -> None:
         infer_rows("copy", [Row((S0,), (Shard(dim),))], [layout(R, S0)], [2])
 
 
+@pytest.mark.parametrize("ndims", [[], [2], [2, 2, 2]])
+def test_a_row_with_another_number_of_outputs(ndims: list[int]) -> None:
+    made = [Row((S0,), (S0, S0))]
+    assert infer_rows("halves", made, [layout(S0, S0)], [2, 2])[0] == (layout(S0, S0),) * 2
+    with pytest.raises(TypeError, match=rf"halves: has {len(ndims)} outputs, but a row makes another number"):
+        infer_rows("halves", made, [layout(S0, S0)], ndims)
+
+
 def test_an_output_dim_split_from_two_operands_has_no_order() -> None:
     rows = [row("S(0) R -> S(0)"), row("R S(0) -> S(0)")]
     assert infer_rows("kron", rows, [layout(S0, R), layout(R, R)], [2])[0] == (layout(S0, R),)
