@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from hyper_dispatch import INVARIANT, ONCE, Effects, Row, RuleError, infer_rows, row
@@ -80,6 +83,35 @@ def test_letters_name_the_dim() -> None:
     with pytest.raises(RuleError) as caught:
         infer_rows("product", PRODUCT, [layout(R, S1), layout(R, S1)], [2], letters=lambda: ["mk", "kn"])
     assert caught.value.reason_for(["x", "w"]) == "dim k is split in x (dim 1) but not in w (dim 0)"
+
+
+def test_a_refusal_is_copied_and_sent_to_another_process() -> None:
+    def letters() -> list[str]:  # of no module, as what a strategy hands over
+        return ["mk", "kn"]
+
+    with pytest.raises(RuleError) as caught:
+        infer_rows("product", PRODUCT, [layout(R, S1), layout(R, S1)], [2], letters=letters)
+    error = caught.value
+    for got in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(got) is RuleError
+        assert (str(got), got.op_name, got.axes) == (str(error), "product", (1,))
+        assert got.reason_for(["x", "w"]) == error.reason_for(["x", "w"])
+    assert repr(error) == f"RuleError({str(error)!r})"
+
+
+@pytest.mark.parametrize("dim", [-4, -3, 2])
+def test_a_row_that_splits_a_dim_which_the_output_lacks(dim: int) -> None:
+    assert infer_rows("copy", [Row((S0,), (Shard(-1),))], [layout(R, S0)], [2])[0] == (layout(R, S1),)
+    with pytest.raises(IndexError, match=r"copy: a row makes S\(-?\d\) of an output with 2 dims"):
+        infer_rows("copy", [Row((S0,), (Shard(dim),))], [layout(R, S0)], [2])
+
+
+@pytest.mark.parametrize("ndims", [[], [2], [2, 2, 2]])
+def test_a_row_with_another_number_of_outputs(ndims: list[int]) -> None:
+    made = [Row((S0,), (S0, S0))]
+    assert infer_rows("halves", made, [layout(S0, S0)], [2, 2])[0] == (layout(S0, S0),) * 2
+    with pytest.raises(TypeError, match=rf"halves: has {len(ndims)} outputs, but a row makes another number"):
+        infer_rows("halves", made, [layout(S0, S0)], ndims)
 
 
 def test_an_output_dim_split_from_two_operands_has_no_order() -> None:

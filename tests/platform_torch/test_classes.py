@@ -71,6 +71,27 @@ def test_conversion_in_place_keeps_the_object(ranks2: RankPool) -> None:
     ranks2.run(conversions_in_place)
 
 
+def conversions_that_swap() -> None:
+    layer, whole = exchanged()
+    weight = layer.weight
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        layer.float()
+        layer.to(torch.bfloat16).type(torch.float64)
+        layer.load_state_dict({"weight": laid_out(2 * whole, line(), S0)})
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert layer.weight is weight and isinstance(weight, nn.Parameter) and weight.requires_grad
+    assert_equal(weight, 2 * whole)
+    layer(laid_out(numbers(2, 4), line(), R)).sum().backward()
+    assert_equal(weight.grad, numbers(2, 4).sum(0).expand(8, 4))
+    assert type(weight.float()) is SlottedDTensor
+
+
+def test_conversion_that_swaps_keeps_the_object(ranks2: RankPool) -> None:
+    ranks2.run(conversions_that_swap)
+
+
 def what_ends_with_a_tensor() -> None:
     x = laid_out(numbers(4, 4), line(), S0)
     local = weakref.ref(x._local)

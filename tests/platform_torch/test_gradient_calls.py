@@ -366,6 +366,28 @@ def test_data_is_exchanged(ranks2: RankPool) -> None:
     ranks2.run(exchanged_data)
 
 
+def exchanged_locals() -> None:
+    """`.data =` of the local tensor itself: no version says so, the remembered view must not be taken."""
+    other = numbers(4, 4, seed=1)
+    split = laid_out(other, line(), S0)
+    for made in (leaves(R)[1], nn.Parameter(laid_out(numbers(4, 4), line(), R))):
+        (split @ made).sum().backward()
+        made.grad = None
+        kept = made.t()
+        new, old = numbers(4, 4, seed=9).requires_grad_(), numbers(4, 4)
+        made.to_local().data = new.detach().clone()
+        got, expected = (split @ made).sin(), (other @ new).sin()
+        assert_equal(got, expected)
+        assert_equal(split @ kept, other @ old.t())  # a view of the data that was there
+        got.sum().backward()
+        expected.sum().backward()
+        assert_equal(made.grad, new.grad)
+
+
+def test_data_of_the_local_tensor_is_exchanged(ranks2: RankPool) -> None:
+    ranks2.run(exchanged_locals)
+
+
 def exchanged_gradients() -> None:
     """`.grad.data =` keeps the layout, which the next backward counts on, and gradients are let go at once."""
     mesh = line()

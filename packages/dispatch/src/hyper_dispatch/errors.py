@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hyper_layout import LayoutError
 
@@ -44,6 +45,13 @@ class RuleError(LayoutError):
     def reason(self) -> str:
         """One line that says what stands in the way; `{0}` stands for the name of operand 0."""
         return self._reason if isinstance(self._reason, str) else self._reason()
+
+    def __reduce__(self) -> tuple[type[RuleError], tuple[Any, ...]]:
+        # What makes the reason holds the strategy, which another process need not be able to read.
+        return RuleError, (self.op_name, self.axes, self.axis_names, self.reason)
+
+    def __repr__(self) -> str:
+        return f"RuleError({str(self)!r})"
 
     def __str__(self) -> str:
         where = " and ".join(map(repr, self.axis_names))

@@ -175,7 +175,13 @@ def infer_rows(
         _check_meeting(op_name, layouts, columns)
     made: dict[Any, Layout | None] = {}
     outputs = []
-    for ndim, tokens in zip(output_ndims, zip(*map(_outputs_of, matched), strict=True), strict=True):
+    try:
+        stated = list(zip(output_ndims, zip(*map(_outputs_of, matched), strict=True), strict=True))
+    except ValueError:
+        raise TypeError(
+            f"{op_name}: has {len(output_ndims)} outputs, but a row makes another number: {matched}"
+        ) from None
+    for ndim, tokens in stated:
         if (ndim, tokens) not in made:
             made[ndim, tokens] = (
                 None if ndim is None else _output_layout(op_name, tokens, ndim, layouts, columns)
@@ -261,6 +267,8 @@ def _output_layout(
             partial[axis] = token.reduce_op
         elif isinstance(token, Shard):
             dim = token.dim + ndim if token.dim < 0 else token.dim
+            if not 0 <= dim < ndim:
+                raise IndexError(f"{op_name}: a row makes {token.notation} of an output with {ndim} dims")
             axes_of.setdefault(dim, []).append(axis)
     dim_axes: list[tuple[int, ...]] = [()] * ndim
     for dim, axes in sorted(axes_of.items()):

@@ -110,12 +110,12 @@ def derive_origin(
         rerun: Repeats the op on another local of ``source``.
         index: Which result of the op ``output`` is, for an op with several.
     """
-    version = get_platform().version
+    stamp = get_platform().gradient_stamp
     source_local = source._local
-    made = (version(source_local), version(output._local))
+    made = (stamp(source_local), stamp(output._local))
 
     def origin(local: Tensor, axes: int) -> Tensor | None:
-        if source._local is not source_local or (version(source_local), version(local)) != made:
+        if source._local is not source_local or (stamp(source_local), stamp(local)) != made:
             return None
         result = rerun(varying_view(source, axes & source._spec.invariant))
         return result if index is None else result[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -496,14 +497,31 @@ def _copy_state(source: TorchDTensor, target: TorchDTensor) -> None:
         setattr(target, name, getattr(source, name))
 
 
-def _detach(x: TorchDTensor) -> TorchDTensor:
-    """``x.detach()``, of the class of ``x``: ``nn.Parameter(x)`` insists on it."""
-    made: TorchDTensor = dispatcher.dispatch("detach", torch.Tensor.detach, (x,), {})
-    if type(made) is type(x):
+def _of_class(x: TorchDTensor, made: Any) -> Any:
+    """What was made of ``x``, of its class."""
+    if type(made) is type(x) or not isinstance(made, TorchDTensor):
         return made
     like = make(made._local, made._spec, made._shape, type(x))
     _copy_state(made, like)
     return like
+
+
+def _detach(x: TorchDTensor) -> Any:
+    """``x.detach()``, of the class of ``x``: ``nn.Parameter(x)`` insists on it."""
+    return _of_class(x, dispatcher.dispatch("detach", torch.Tensor.detach, (x,), {}))
+
+
+def _conversion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A conversion of an exchanged parameter, of its class where a module swaps the two.
+
+    Only two tensors of one class can be swapped (``torch.__future__``).
+    """
+
+    def convert(x: TorchDTensor, *args: Any, **kwargs: Any) -> Any:
+        made = function(x, *args, **kwargs)
+        return _of_class(x, made) if torch.__future__.get_swap_module_params_on_conversion() else made
+
+    return functools.update_wrapper(convert, function)
 
 
 def rebuild(
@@ -559,3 +577,7 @@ def _own_members() -> dict[Any, Known]:
 
 _known.update({function: tuple(known) for function, known in _own_members().items()})
 _known[torch.Tensor.detach] = Known(None, _detach)
+for _name in ("to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"):  # as torch.nn.Module does
+    _theirs = getattr(torch.Tensor, _name)
+    setattr(TorchDTensor, _name, _conversion(_theirs))
+    setattr(SlottedDTensor, _name, _theirs)
