@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from torch import nn
 
 from hyper_dtensor import DTensor, distribute_tensor, local_map
 from hyper_layout import Placement, Replicate, Shard
+from hyper_platform_torch.compiled import PACKAGES
 from hyper_tensor_parallel import ColwiseParallel, NoParallel, RowwiseParallel, parallelize_module
 from tests.platform_torch.helpers import assert_equal, full, laid_out, line, numbers
 from tests.support.ranks import RankPool
@@ -161,3 +165,14 @@ def graphs() -> None:
 
 def test_graphs_hold_local_tensors(ranks2: RankPool) -> None:
     ranks2.run(graphs)
+
+
+def test_no_package_is_traced() -> None:
+    members = {source.name for source in (Path(__file__).parents[2] / "packages").glob("*/src/hyper_*")}
+    # No part of a program that runs on PyTorch; the facade has names and the command line.
+    assert set(PACKAGES) == members - {"hyper_platform_ms", "hyper_conformance", "hyper_parallel"}
+
+
+def test_who_does_not_compile_does_not_import_the_compiler() -> None:
+    code = "import sys, hyper_platform_torch; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -176,8 +176,8 @@ class Platform(Protocol):
     def gradient_stamp(self, x: Tensor) -> Any:
         """What a varying view of ``x`` is valid for (rule 3), ``None`` where no gradient of ``x`` is tracked.
 
-        Another value whenever ``x`` was written in place, and in another gradient computation where a view
-        has no history in the next one.
+        Another value whenever ``x`` was written in place or got other data, and in another gradient
+        computation where a view has no history in the next one.
         """
 
     def detach(self, x: Tensor) -> Tensor:
