@@ -388,6 +388,25 @@ def test_data_of_the_local_tensor_is_exchanged(ranks2: RankPool) -> None:
     ranks2.run(exchanged_locals)
 
 
+def detached_locals() -> None:
+    """`detach_` of the local tensor: the remembered view would lead to the history that was cut off."""
+    base = numbers(4, 4).requires_grad_()
+    h = base * 2
+    t = DTensor.from_local(h, line(), [R])
+    split = laid_out(numbers(4, 4, seed=1), line(), S0)
+    (split @ t).sum().backward()
+    assert base.grad is not None
+    before = base.grad.clone()
+    h.detach_().requires_grad_()
+    (split @ t).sum().backward()
+    assert torch.equal(base.grad, before)
+    assert_equal(h.grad, before / 2)
+
+
+def test_a_local_tensor_is_detached(ranks2: RankPool) -> None:
+    ranks2.run(detached_locals)
+
+
 def exchanged_gradients() -> None:
     """`.grad.data =` keeps the layout, which the next backward counts on, and gradients are let go at once."""
     mesh = line()

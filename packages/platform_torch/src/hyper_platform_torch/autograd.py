@@ -94,18 +94,19 @@ class TorchAutograd:
         except RuntimeError:
             return 0  # of inference mode
 
-    def gradient_stamp(self, x: torch.Tensor) -> tuple[int, int] | None:
-        """Version counter and address, if a gradient is tracked: a view may serve several graphs.
+    def gradient_stamp(self, x: torch.Tensor) -> tuple[int, int, bool] | None:
+        """Version counter, address and leaf, if a gradient is tracked: a view may serve several graphs.
 
-        The address tells when the data of ``x`` itself was exchanged (``x.data =``): no version does.
+        The address tells when the data of ``x`` itself was exchanged (``x.data =``), being a leaf when its
+        history was cut off (``x.detach_()``): no version does.
         """
         # What `tracks_gradient` and `version` say, in one call: every remembered view is looked at so.
         if not x.requires_grad or not torch.is_grad_enabled():
             return None
         try:
-            return x._version, x.data_ptr()
+            return x._version, x.data_ptr(), x.is_leaf
         except RuntimeError:
-            return self.version(x), 0  # of inference mode, or without an address
+            return self.version(x), 0, x.is_leaf  # of inference mode, or without an address
 
     def detach(self, x: torch.Tensor) -> torch.Tensor:
         """An alias of ``x`` without history."""
