@@ -31,6 +31,11 @@ class Vague(SimulatedHarness):
 
 class Named(SimulatedHarness):
     name = "theirs"
+
+class Early(SimulatedHarness):
+    @property
+    def gradients(self):
+        raise AttributeError("as where it was not written", name="gradients", obj=self)
 """
 
 
@@ -64,6 +69,16 @@ def test_a_platform_that_fails_is_named_with_the_error_of_its_rank(tmp_path: Pat
     assert code == 1
     assert "describes platform 'theirs', but this rank uses 'simulated'" in output
     assert "theirs: milestone 1 (processes, tensors, collectives) NOT PASSED: 1 failed" in output
+
+
+def test_a_method_that_a_harness_lacks_is_named(tmp_path: Path) -> None:
+    options = ["--platform", "their_harness:Early", "--milestone", "2", "-k", "whether_gradients_are_on"]
+    code, output = run(tmp_path, *options)
+    assert code == 1
+    needs = (
+        "has no 'gradients', which autograd.whether_gradients_are_on needs (milestone 2): hyper_conformance"
+    )
+    assert f"the harness their_harness:Early {needs}.Harness says what it does" in output
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,10 @@ def test_partials_that_commute_may_meet():
 
 
 def test_other_bad_content():
-    with pytest.raises(TypeError, match="on mesh axis 'tp' must be a Placement, but got 'S"):
+    with pytest.raises(
+        TypeError,
+        match=r"on mesh axis 'tp' must be a Placement, but got 'S\(0\)': write Replicate\(\), Shard",
+    ):
         layout(Shard(0), "S(0)")  # type: ignore[arg-type]
     with pytest.raises(LayoutError, match="not negative"):
         layout(Replicate(), Replicate(), ndim=-1)

@@ -86,6 +86,7 @@ def run_case(address: str, name: str) -> None:
 
     Raises:
         RuntimeError: If this process has chosen another platform.
+        NotImplementedError: If the harness lacks a method that the case needs.
         Exception: What the case raises.
     """
     harness, platform = _harness(address), get_platform()
@@ -95,4 +96,12 @@ def run_case(address: str, name: str) -> None:
             f"{platform.name!r}: call hyper_dtensor.set_platform in join()"
         )
     found = load_cases()[name]
-    found.body(Here(platform, harness), *found.arguments)
+    try:
+        found.body(Here(platform, harness), *found.arguments)
+    except AttributeError as error:
+        if error.obj is not harness:
+            raise
+        raise NotImplementedError(
+            f"the harness {address} has no {error.name!r}, which {name} needs (milestone {found.milestone}): "
+            "hyper_conformance.Harness says what it does"
+        ) from error

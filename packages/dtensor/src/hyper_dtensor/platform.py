@@ -410,11 +410,11 @@ def default_platform() -> tuple[str, str]:
         return imported[0], f"its first use, when {imported[0]} was the only framework imported,"
     if not imported and len(points) == 1:
         return next(iter(points)), "its first use, as the only adapter that is installed,"
+    install = ", or install the package of one adapter (for example packages/platform_torch)"
     raise RuntimeError(
         f"cannot tell which platform to use: installed {', '.join(sorted(points)) or 'none'}, frameworks "
-        f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), set "
-        f"{ENVIRONMENT_VARIABLE}=name, or install the package of one adapter (for example "
-        "packages/platform_torch)"
+        f"imported {', '.join(sorted(imported)) or 'none'}. Call hyper_parallel.set_platform(name), or set "
+        f"{ENVIRONMENT_VARIABLE}=name{'' if points else install}"
     )
 
 

@@ -405,7 +405,10 @@ def _normalised(mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int) 
     normal: list[Placement] = []
     for name, placement in zip(mesh.mesh_dim_names, placements, strict=True):
         if not isinstance(placement, Placement):
-            raise TypeError(f"the placement on mesh axis {name!r} must be a Placement, but got {placement!r}")
+            raise TypeError(
+                f"the placement on mesh axis {name!r} must be a Placement, but got {placement!r}: write "
+                "Replicate(), Shard(dim) or Partial()"
+            )
         if isinstance(placement, Shard):
             if not -ndim <= placement.dim < ndim:
                 raise LayoutError(

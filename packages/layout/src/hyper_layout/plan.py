@@ -100,10 +100,14 @@ def plan(src: Layout, dst: Layout, shape: tuple[int, ...], itemsize: int) -> tup
         The steps in order; none if the layouts are the same. Results are cached (bounded).
 
     Raises:
-        LayoutError: If the meshes differ, or one of the layouts does not cut ``shape`` into equal blocks.
+        LayoutError: If the meshes differ (`transfers` is for these), or one of the layouts does not cut
+            ``shape`` into equal blocks.
     """
     if src.mesh is not dst.mesh:
-        raise LayoutError(f"cannot redistribute between the meshes {src.mesh!r} and {dst.mesh!r}")
+        raise LayoutError(
+            f"cannot redistribute between the meshes {src.mesh!r} and {dst.mesh!r}: a plan is of one mesh; "
+            "hyper_layout.transfers() says which rank sends what from one mesh to the other"
+        )
     src.check_even(shape)
     dst.check_even(shape)
     idle = src.replicate_axes & dst.replicate_axes

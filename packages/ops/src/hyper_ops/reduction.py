@@ -10,7 +10,7 @@ Rule on one mesh axis, for a reduction over some dims::
 
     P(op)      -> P(op)            sum and mean of sum and avg; max of max, min of min, prod of prod
 
-Partial(max, min, prod) carries no gradient (design section 3), so that with a gradient these reduce at once.
+Partial(max, min, prod) carries no gradient (docs/gradients.md), so that with a gradient these reduce at once.
 The mean over a sharded dim is the local mean times the local share.
 """
 

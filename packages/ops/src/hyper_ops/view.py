@@ -1,9 +1,9 @@
 """Views: view, reshape, flatten, unflatten, ravel, view_as, reshape_as.
 
-The rule (design section 5): cut both shapes into groups of equal product. Within a group the axes of the
-input dims are collected in order and handed, left to right, to the output dims; a dim takes axes until its
-local size is 1. The block of a rank is then one contiguous piece of the group in both shapes, and the same
-one. That needs that what stands before a split input dim in its group is cut to size 1, and that no axis is
+The rule: cut both shapes into groups of equal product. Within a group the axes of the input dims are
+collected in order and handed, left to right, to the output dims; a dim takes axes until its local size
+is 1. The block of a rank is then one contiguous piece of the group in both shapes, and the same one.
+That needs that what stands before a split input dim in its group is cut to size 1, and that no axis is
 left over. Partial and Replicate pass.
 """
 
