@@ -401,6 +401,13 @@ def detached_locals() -> None:
     (split @ t).sum().backward()
     assert torch.equal(base.grad, before)
     assert_equal(h.grad, before / 2)
+    # And of a gathered tensor, whose view is made from what was gathered.
+    shard = laid_out(numbers(4, 4), line(), S0).requires_grad_()
+    gathered = shard.redistribute([R])
+    cut = gathered.to_local().detach_().requires_grad_()
+    (split @ gathered).sum().backward()
+    assert shard.grad is None
+    assert_equal(cut.grad, before / 2)
 
 
 def test_a_local_tensor_is_detached(ranks2: RankPool) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "mark_untracked",
     "plain_views",
     "sensitivity",
+    "set_origin",
     "untrack",
     "varying_view",
 ]
@@ -110,6 +111,22 @@ def derive_origin(
         rerun: Repeats the op on another local of ``source``.
         index: Which result of the op ``output`` is, for an op with several.
     """
+
+    def view(_: Tensor, axes: int) -> Tensor:
+        result = rerun(varying_view(source, axes & source._spec.invariant))
+        return result if index is None else result[index]
+
+    set_origin(output, source, view)
+
+
+def set_origin(output: DTensor, source: DTensor, view: Callable[[Tensor, int], Tensor]) -> None:
+    """Let the varying view of ``output`` be made from ``source``, as long as both are what they are now.
+
+    Args:
+        output: Made of ``source``.
+        source: What the gradient of ``output`` goes to.
+        view: The varying view of ``output`` on mesh axes (a bit mask), from its local.
+    """
     stamp = get_platform().gradient_stamp
     source_local = source._local
     made = (stamp(source_local), stamp(output._local))
@@ -117,8 +134,7 @@ def derive_origin(
     def origin(local: Tensor, axes: int) -> Tensor | None:
         if source._local is not source_local or (stamp(source_local), stamp(local)) != made:
             return None
-        result = rerun(varying_view(source, axes & source._spec.invariant))
-        return result if index is None else result[index]
+        return view(local, axes)
 
     output._origin = origin
 

@@ -96,20 +96,16 @@ def _all_gather(platform: Platform, t: DTensor, step: Step) -> DTensor:
     source = t._local
     if not platform.tracks_gradient(source):
         return _wrap(platform, t, collectives.all_gather(source, mesh, axis, dim), step)
-    local = collectives.gather_invariant(source, mesh, axis, dim)
-    out = _wrap(platform, t, local, step)
+    out = _wrap(platform, t, collectives.gather_invariant(source, mesh, axis, dim), step)
     bit = 1 << axis
-    made = (platform.version(source), platform.version(local))
 
-    def origin(gathered: Tensor, axes: int) -> Tensor | None:
-        if t._local is not source or (platform.version(source), platform.version(gathered)) != made:
-            return None
+    def view(gathered: Tensor, axes: int) -> Tensor:
         others = axes & ~bit
         base = gradients.varying_view(t, others) if others else source
         gather = collectives.gather_varying if axes & bit else collectives.gather_invariant
         return gather(base, mesh, axis, dim, platform.detach(gathered))
 
-    out._origin = origin
+    gradients.set_origin(out, t, view)
     return out
 
 
