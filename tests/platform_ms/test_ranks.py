@@ -9,6 +9,7 @@ import pytest
 
 from hyper_conformance.ranks import RankError
 from tests.support.ms_ranks import MindSporeRankPool
+from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.ranks
 
@@ -55,12 +56,4 @@ def test_a_call_gives_the_results_of_all_ranks() -> None:
         with pytest.raises(RankError, match="died with exit code 3"):
             pool.run(one_dies)
         pids += pool.pids
-    assert not any(_is_alive(pid) for pid in pids)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert not any(is_alive(pid) for pid in pids)

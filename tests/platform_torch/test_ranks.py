@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.processes import is_alive
 from tests.support.ranks import RankError, RankPool, run_once
 
 pytestmark = pytest.mark.ranks
@@ -88,14 +89,6 @@ def unpicklable() -> Any:
     return lambda: None
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_results_come_back_by_rank(ranks2: RankPool) -> None:
     assert ranks2.run(all_sum, 10.0) == [21.0, 21.0]
     first, second = ranks2.run(process_id)
@@ -117,7 +110,7 @@ def test_one_rank_raises_while_the_other_waits_in_a_collective(ranks2: RankPool)
     assert "rank 0: still running" in text
     assert 'raise KeyError("only here")' in text, "the line of the rank's own traceback"
     assert failure.value.first is not None and failure.value.first.rank == 1
-    assert not any(alive(pid) for pid in before)
+    assert not any(is_alive(pid) for pid in before)
     assert ranks2.run(all_sum, 0.0) == [1.0, 1.0], "a fresh set of ranks"
 
 
@@ -152,7 +145,7 @@ def test_timeout_ends_the_ranks(ranks2: RankPool) -> None:
     with pytest.raises(RankError, match=r"sleep: not finished after 0\.3 s"):
         ranks2.run(sleep, 100.0, timeout=0.3)
     assert time.monotonic() - start < 5
-    assert not any(alive(pid) for pid in before)
+    assert not any(is_alive(pid) for pid in before)
 
 
 def test_a_rank_that_dies_is_reported(ranks2: RankPool) -> None:
@@ -192,5 +185,5 @@ def test_close_ends_every_process() -> None:
     with RankPool(1) as pool:
         assert pool.run(all_sum, 5.0) == [5.0]
         pids = pool.pids
-    assert pids and not any(alive(pid) for pid in pids)
+    assert pids and not any(is_alive(pid) for pid in pids)
     assert pool.pids == ()
