@@ -157,9 +157,10 @@ def writes_and_gradients() -> None:
 
 def copies() -> None:
     import mindspore
+    import pytest
 
     from hyper_dtensor import DTensor
-    from hyper_layout import Shard
+    from hyper_layout import LayoutError, Shard
 
     mesh = mesh_of_all()
     for dtype in ("float32", "float64", "int64", "bool"):
@@ -170,6 +171,9 @@ def copies() -> None:
             assert isinstance(made, DTensor) and made.placements == x.placements and made.shape == x.shape
             assert made.dtype == x.dtype and np.array_equal(whole(made), whole(x))
     x = distributed(tensor(4, 2), mesh, Shard(0))
+    rebuild, (local, layout, part, *rest) = x.__reduce_ex__(2)
+    with pytest.raises(LayoutError, match=r"this rank holds part tp=.*pickled as the part of one rank"):
+        rebuild(local, layout, (1 - part[0],), *rest)
     made = copy.deepcopy(x)
     made[0] = 100.0
     close(x, tensor(4, 2))

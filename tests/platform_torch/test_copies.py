@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter
+from hyper_layout import LayoutError
 from tests.platform_torch.helpers import (
     LAYOUT,
     S0,
@@ -31,6 +33,7 @@ from tests.platform_torch.helpers import (
     numbers,
     pair,
     raised,
+    square,
 )
 from tests.support.ranks import RankPool
 
@@ -112,6 +115,32 @@ def saved() -> None:
 
 def test_pickle_and_torch_save(ranks2: RankPool) -> None:
     ranks2.run(saved)
+
+
+def file_of_each_rank() -> bytes:
+    """Every rank loads the files of all: the parts of others are refused."""
+    mesh, rank = square(), dist.get_rank()
+    split, whole = laid_out(numbers(4, 4), mesh, R, S0), laid_out(numbers(4, 4), mesh, R, R)
+    file = io.BytesIO()
+    torch.save({"split": split, "whole": whole}, file)
+    files: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(files, file.getvalue())
+    for saver, content in enumerate(files):
+        for weights_only in (True, False):
+            if saver % 2 == rank % 2:  # the same place along tp: the same part
+                loaded = torch.load(io.BytesIO(content), weights_only=weights_only)
+                same(loaded["split"], split)
+                same(loaded["whole"], whole)
+            else:
+                with pytest.raises(LayoutError, match=f"part tp={saver % 2} of a tensor laid out as dp:R"):
+                    torch.load(io.BytesIO(content), weights_only=weights_only)
+    return file.getvalue()
+
+
+def test_a_part_is_not_taken_for_that_of_another_rank(ranks4: RankPool) -> None:
+    parts = [torch.load(io.BytesIO(file))["split"] for file in ranks4.run(file_of_each_rank)]
+    # One process alone is no rank of that mesh, and may put together what the ranks saved.
+    assert torch.equal(torch.cat([part.to_local() for part in parts[:2]]), numbers(4, 4))
 
 
 def checkpointed() -> None:

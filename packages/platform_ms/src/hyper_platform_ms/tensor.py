@@ -16,6 +16,7 @@ from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.dtensor import wrap
 from hyper_dtensor.gradients import gradient_spec, plain_views
+from hyper_dtensor.parts import check_part, part_of
 from hyper_layout import Layout, LayoutError
 from hyper_platform_ms.autograd import computation, grad_enabled
 from hyper_platform_ms.composed import COMPOSED, LEGACY
@@ -325,6 +326,7 @@ class MindSporeDTensor(DTensor, Tensor):
         return _unpickled, (
             local.asnumpy(),
             layout.to_dict(),
+            part_of(layout),
             varying,
             shape,
             name,
@@ -413,12 +415,19 @@ def _rebuilt(
 def _unpickled(
     local: Any,
     layout: dict[str, Any],
+    part: tuple[int, ...] | None,
     varying: int,
     shape: tuple[int, ...],
     name: Any,
     needs: bool,
     dtype: str,
 ) -> Any:
-    """The DTensor that was pickled: this rank's part. All arguments are plain values."""
+    """The DTensor that was pickled: this rank's part. All arguments are plain values.
+
+    Raises:
+        LayoutError: If it is the part of another rank.
+    """
+    laid_out = Layout.from_dict(layout)
+    check_part(laid_out, part)
     tensor = Tensor(local).astype(getattr(mindspore, dtype.lower().removeprefix("mindspore.")))
-    return _rebuilt(tensor, Layout.from_dict(layout), varying, shape, name, needs)
+    return _rebuilt(tensor, laid_out, varying, shape, name, needs)

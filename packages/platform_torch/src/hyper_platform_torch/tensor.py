@@ -13,8 +13,9 @@ from hyper_dispatch import dispatcher
 from hyper_dtensor import DTensor, Spec
 from hyper_dtensor.copied import mark_copied
 from hyper_dtensor.gradients import gradient_spec, plain_views
+from hyper_dtensor.parts import check_part, part_of
 from hyper_layout import Layout, LayoutError
-from hyper_platform_torch import second_leaves
+from hyper_platform_torch import checkpoint, second_leaves
 from hyper_platform_torch.composed import COMPOSED
 from hyper_platform_torch.gradient_calls import autograd_backward, autograd_grad
 from hyper_platform_torch.names import Known, describe
@@ -440,10 +441,16 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         made.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return made
 
+    # What `torch.distributed.checkpoint` asks of a tensor subclass.
+    __create_write_items__ = checkpoint.blocks_to_write
+    __create_chunk_list__ = checkpoint.blocks_to_read
+    __get_tensor_shard__ = checkpoint.block_of
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (
             self._local.detach(),
             self._spec.layout.to_dict(),
+            part_of(self._spec.layout),
             self._spec.varying,
             tuple(self._shape),
             self.requires_grad,
@@ -527,14 +534,21 @@ def _conversion(function: Callable[..., Any]) -> Callable[..., Any]:
 def rebuild(
     local: torch.Tensor,
     layout: dict[str, Any],
+    part: tuple[int, ...] | None,
     varying: int,
     shape: Sequence[int],
     requires_grad: bool,
     is_parameter: bool,
     attributes: dict[str, Any],
 ) -> TorchDTensor:
-    """The DTensor that was pickled: this rank's part, as a leaf. All but ``local`` are plain values."""
-    t = make(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
+    """The DTensor that was pickled: this rank's part, as a leaf. All but ``local`` are plain values.
+
+    Raises:
+        LayoutError: If it is the part of another rank.
+    """
+    laid_out = Layout.from_dict(layout)
+    check_part(laid_out, part)
+    t = make(local, Spec.of(laid_out, varying), torch.Size(shape))
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
