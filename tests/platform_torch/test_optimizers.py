@@ -32,6 +32,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.01}),
     ("Adam", {"lr": 0.01, "amsgrad": True, "weight_decay": 0.01}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+    ("Adagrad", {"lr": 0.01}),
 ]
 IDS = [f"{name}-{'-'.join(options)}" for name, options in OPTIMIZERS]
 
@@ -63,11 +64,37 @@ def train_alike(optimizer: str, options: dict[str, Any], built_before: bool) -> 
 
 
 @pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=IDS)
-@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("how", ["one by one", "foreach", "fused"])
 def test_steps_are_those_of_one_device(
-    optimizer: str, options: dict[str, Any], foreach: bool, ranks2: RankPool
+    optimizer: str, options: dict[str, Any], how: str, ranks2: RankPool
 ) -> None:
-    ranks2.run(train_alike, optimizer, {**options, "foreach": foreach}, False)
+    chosen = {"foreach": False} if how == "one by one" else {how: True}
+    ranks2.run(train_alike, optimizer, {**options, **chosen}, False)
+
+
+def fused_refusals() -> None:
+    """A fused step has no other form: what it cannot do on locals is refused before anything is written."""
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    plain, x = batches(line(), 1)[0]
+    loss_of(model, plain).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    distribute(model, line())
+    before = copy.deepcopy(model)
+    loss_of(model, x).backward()
+    assert "a plain tensor and tp:S" in raised(optimizer.step, ValueError)
+    assert_same_parameters(model, before)
+    # Whether a gradient overflowed differs between ranks.
+    scaler = torch.amp.GradScaler("cpu")
+    fresh = torch.optim.AdamW([model.up], lr=0.1, fused=True)
+    scaler.scale(model.up.square().sum().full_tensor()).backward()
+    assert "_amp_foreach_non_finite_check" in raised(lambda: scaler.step(fresh), NotImplementedError)
+    assert_same_parameters(model, before)
+
+
+def test_a_fused_step_of_tensors_that_are_not_alike_is_refused(ranks2: RankPool) -> None:
+    ranks2.run(fused_refusals)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])

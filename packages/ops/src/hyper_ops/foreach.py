@@ -2,8 +2,8 @@
 
 Lists may mix plain and distributed tensors. Where every position is a matter of its own ranks alone (no
 gradient is tracked, and the tensors of a position are all plain, or laid out alike without Partial), the
-operation runs once on all locals. Otherwise it is the elementwise operation at each position, which is
-dispatched on its own.
+operation runs once on all locals. Otherwise it is the elementwise operation of the name at each position,
+which is dispatched on its own.
 
 The norms of shards are exact: the powers of all positions are added up together, one all-reduce per mesh
 axis.

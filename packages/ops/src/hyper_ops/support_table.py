@@ -60,7 +60,7 @@ def _layouts(operators: Iterable[Operator]) -> list[str]:
             key = operator.algebra, operator.call, layouts_text(operator)
             shared.setdefault(key, []).append(operator.name)
     if not shared:
-        return ["No table: each tensor of a list is laid out by the elementwise operator of the name."]
+        return ["No table: these take lists of tensors, and what is said above holds at each position."]
     lines = ["| operators | called with | accepted on one axis |", "|---|---|---|"]
     for (algebra, call, layouts), names in shared.items():
         kind = f" ({algebra})" if algebra else ""

@@ -46,11 +46,15 @@ def blocks_to_read(x: TorchDTensor) -> list[ChunkStorageMetadata]:
     """What this rank reads: its block.
 
     Raises:
-        LayoutError: If ``x`` is Partial on an axis, or is a copy that stands for a view.
+        RuntimeError: If ``x`` is Partial on an axis, or is a copy that stands for a view. Not as LayoutError:
+            PyTorch takes every ValueError here for a value of the wrong type, and hides what it says.
     """
-    if x._spec.copied:
-        refuse_write(x, "torch.distributed.checkpoint.load")
-    return [_block(x, "load into it")]
+    try:
+        if x._spec.copied:
+            refuse_write(x, "torch.distributed.checkpoint.load")
+        return [_block(x, "load into it")]
+    except LayoutError as error:
+        raise RuntimeError(str(error)) from error
 
 
 def block_of(x: TorchDTensor, index: MetadataIndex) -> torch.Tensor:
