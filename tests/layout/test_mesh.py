@@ -153,6 +153,7 @@ def test_the_current_rank_is_the_default(be_rank):
     assert current_rank() == 0
     be_rank(10)
     assert current_rank() == 10
+    assert mesh.get_rank() == 10
     assert mesh.get_coordinate() == (1, 1, 1)
     assert mesh.get_local_rank("dp") == 1
     assert mesh.ranks_along("tp") == (9, 10, 11)
@@ -299,7 +300,8 @@ def test_listed_ranks_are_taken_as_they_are():
 
 def test_a_mesh_larger_than_the_world():
     with pytest.raises(
-        ValueError, match=r"needs 8 ranks, but the world has 4: start 8 processes or use a smaller"
+        ValueError,
+        match=r"needs 8 ranks, but the world has 4: start 8 processes \(with torchrun or msrun\) or use",
     ):
         mesh_for_rank("cpu", (2, 4), None, None, 4, 0)
 

@@ -178,6 +178,10 @@ class DeviceMesh:
 
     # -- ranks -----------------------------------------------------------------------------------------
 
+    def get_rank(self) -> int:
+        """The global rank of the caller, as ``current_rank()``; the mesh may not hold it."""
+        return current_rank()
+
     def get_coordinate(self, rank: int | None = None) -> tuple[int, ...] | None:
         """The coordinate of a rank on every axis, or None if the mesh does not hold it.
 
@@ -395,7 +399,7 @@ def mesh_for_rank(
     if size > world_size:
         raise LayoutError(
             f"a mesh of shape {shape} needs {size} ranks, but the world has {world_size}: "
-            f"start {size} processes or use a smaller mesh"
+            f"start {size} processes (with torchrun or msrun) or use a smaller mesh"
         )
     if world_size % size:
         below = world_size - world_size % size
