@@ -141,6 +141,28 @@ def test_a_part_is_not_taken_for_that_of_another_rank(ranks4: RankPool) -> None:
     parts = [torch.load(io.BytesIO(file))["split"] for file in ranks4.run(file_of_each_rank)]
     # One process alone is no rank of that mesh, and may put together what the ranks saved.
     assert torch.equal(torch.cat([part.to_local() for part in parts[:2]]), numbers(4, 4))
+    file = io.BytesIO()
+    torch.save(parts[0].float(), file)
+    ranks4.run(refused_everywhere, file.getvalue())
+
+
+def refused_everywhere(file: bytes) -> None:
+    square()
+    with pytest.raises(LayoutError, match=r"this is the part of nobody \(pickled by a process that"):
+        torch.load(io.BytesIO(file))
+
+
+def copied_row() -> None:
+    """A shallow copy shares the memory; of a row that is itself a copy, it is one too."""
+    x = laid_out(numbers(4, 4), line(), S0)
+    row = copy.copy(x[0])
+    assert "taken from another" in raised(row.zero_, LayoutError)
+    x.zero_()
+    assert "written in place since" in raised(row.sum, LayoutError)
+
+
+def test_a_shallow_copy_of_a_copied_row_is_one(ranks2: RankPool) -> None:
+    ranks2.run(copied_row)
 
 
 def checkpointed() -> None:

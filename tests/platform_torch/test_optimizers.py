@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hyper_dtensor import DTensor, clip_grad_norm_, distribute_parameter
+from hyper_layout import LayoutError
 from hyper_platform_torch.tensor import SlottedDTensor
 from tests.platform_torch.helpers import (
     S0,
@@ -19,8 +20,11 @@ from tests.platform_torch.helpers import (
     assert_same_parameters,
     batches,
     distribute,
+    full,
+    laid_out,
     line,
     loss_of,
+    numbers,
     pair,
     raised,
 )
@@ -89,6 +93,47 @@ def fused_refusals() -> None:
 
 def test_a_fused_step_of_tensors_that_are_not_alike_is_refused(ranks2: RankPool) -> None:
     ranks2.run(fused_refusals)
+
+
+def watched(optimizer: str) -> None:
+    """What was taken from a parameter before a fused step does not pass for what is there after it."""
+    mesh = line()
+    x = laid_out(numbers(4, 4, seed=2), mesh, S0)
+    single = torch.nn.Parameter(numbers(4, 4))
+    ours = [torch.nn.Parameter(laid_out(numbers(4, 4), mesh, each)) for each in (R, S0)]
+    taken = [weight.t().contiguous() for weight in (single, ours[0])]
+    row = ours[1].detach()[0]
+    for weight in (single, *ours):
+        weight.grad = torch.ones_like(weight)
+        getattr(torch.optim, optimizer)([weight], lr=0.5, fused=True).step()
+    assert_equal(x @ taken[1], full(x) @ taken[0])
+    for weight in ours:
+        assert_equal(weight, single)
+    assert "written in place since" in raised(row.sum, LayoutError)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "Adagrad", "SGD"])
+def test_a_fused_step_shows_that_it_wrote(optimizer: str, ranks2: RankPool) -> None:
+    ranks2.run(watched, optimizer)
+
+
+def in_any_memory_order() -> None:
+    """PyTorch's fused kernels follow the order in memory, whatever the strides are."""
+    mesh = line()
+    single = torch.nn.Parameter(numbers(4, 6))
+    ours = torch.nn.Parameter(laid_out(numbers(4, 6).t().contiguous().t(), mesh, S0))
+    optimizers = [torch.optim.AdamW([weight], lr=0.1, fused=True) for weight in (single, ours)]
+    for _ in range(3):
+        single.grad = numbers(4, 6, seed=1)
+        ours.grad = laid_out(numbers(4, 6, seed=1), mesh, S0)
+        assert ours.to_local().stride() != ours.grad.to_local().stride()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert_equal(ours, single)
+
+
+def test_a_fused_step_on_tensors_of_other_strides(ranks2: RankPool) -> None:
+    ranks2.run(in_any_memory_order)
 
 
 def scaled(fused: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hyper_dtensor.parts import check_loaded
 from hyper_dtensor.platform import get_platform
 from hyper_layout import DeviceMesh, mesh_for_rank
 
@@ -34,11 +35,13 @@ def init_device_mesh(
 
     Raises:
         ValueError: If the mesh does not fit the world, names or ranks.
+        LayoutError: If this process, when it was alone, loaded a DTensor that is the part of another rank.
         RuntimeError: If the backend of the device is not installed.
     """
     platform = get_platform()
     if init_backend:
         platform.start(device_type)
+        check_loaded()
     return mesh_for_rank(
         device_type,
         tuple(mesh_shape),

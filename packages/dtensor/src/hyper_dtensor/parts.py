@@ -2,26 +2,36 @@
 
 A file that one rank saved and every rank loads is common in programs whose ranks hold equal models. Of a
 tensor that is split, each rank would get the same piece, without an error.
+
+A process that is alone may hold the parts of all ranks, to put them together. What it loads is checked as
+soon as it becomes one of several; what it pickles itself is the part of nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.platform import get_platform
 from hyper_layout import Layout, LayoutError
 
-__all__ = ["check_part", "part_of"]
+__all__ = ["check_loaded", "check_part", "part_of"]
 
 T = TypeVar("T")
+Part = tuple[int, ...] | None
+
+_loaded_alone: WeakValueDictionary[tuple[int, Part], DTensor] = WeakValueDictionary()
+_numbers = count()
 
 
-def part_of(layout: Layout) -> tuple[int, ...] | None:
-    """Where this rank is on the mesh axes that are not Replicate, in their order.
+def part_of(layout: Layout) -> Part:
+    """Where this rank is on the mesh axes that divide the tensor, in their order.
 
     Returns:
-        None in a world of one process, which may hold the part of any rank: nothing is known of it.
+        None in a world of one process, or of a rank that is not on the mesh: the part of nobody.
     """
     if get_platform().world_size() == 1:
         return None
@@ -29,33 +39,55 @@ def part_of(layout: Layout) -> tuple[int, ...] | None:
     return None if coordinate is None else tuple(_of_divided_axes(layout, coordinate))
 
 
-def check_part(layout: Layout, part: tuple[int, ...] | None) -> None:
-    """Refuse a part that is not this rank's.
+def check_part(t: DTensor, part: Part) -> None:
+    """Refuse a DTensor that was unpickled and is not this rank's part.
 
     Args:
-        layout: The layout of the tensor.
+        t: The DTensor.
         part: What `part_of` said where it was pickled.
 
     Raises:
         LayoutError: If this process is one of several and holds another part; says what to do.
     """
-    if part is None or get_platform().world_size() == 1:
+    layout = t._spec.layout
+    if not any(_of_divided_axes(layout, layout.mesh_shape)):
+        return
+    if get_platform().world_size() == 1:
+        _loaded_alone[next(_numbers), part] = t
         return
     mine = part_of(layout)
-    if mine != part:
-        where = "is not on this mesh" if mine is None else f"holds part {_shown(layout, mine)}"
+    if part is None or mine != part:
+        own = "is not on its mesh" if mine is None else f"holds {_shown(layout, mine)}"
         raise LayoutError(
-            f"this is part {_shown(layout, part)} of a tensor laid out as {layout.notation}, and this rank "
-            f"{where}: a DTensor is pickled as the part of one rank. Let every rank save and load a file of "
-            "its own, or save what full_tensor() returns (every rank calls it) and distribute_tensor that "
-            "when it is loaded"
+            f"this is {_shown(layout, part)} of a tensor laid out as {layout.notation}, and this rank {own}: "
+            "a DTensor is pickled as the part of one rank. Let every rank save and load a file of its own, "
+            "or save what full_tensor() returns (every rank calls it) and distribute_tensor that when loaded"
         )
 
 
+def check_loaded() -> None:
+    """Check what this process loaded while it was alone, if it is one of several now.
+
+    Raises:
+        LayoutError: As `check_part`.
+    """
+    if get_platform().world_size() > 1:
+        while _loaded_alone:
+            (_, part), t = _loaded_alone.popitem()
+            check_part(t, part)
+
+
 def _of_divided_axes(layout: Layout, of_each_axis: Iterable[T]) -> Iterator[T]:
-    return (each for axis, each in enumerate(of_each_axis) if not layout.replicate_axes >> axis & 1)
+    sizes = layout.mesh_shape
+    return (
+        each
+        for axis, each in enumerate(of_each_axis)
+        if sizes[axis] > 1 and not layout.replicate_axes >> axis & 1
+    )
 
 
-def _shown(layout: Layout, part: tuple[int, ...]) -> str:
+def _shown(layout: Layout, part: Part) -> str:
+    if part is None:
+        return "the part of nobody (pickled by a process that was alone, or not on the mesh)"
     axes = _of_divided_axes(layout, layout.mesh.mesh_dim_names)
-    return ", ".join(f"{axis}={place}" for axis, place in zip(axes, part, strict=True))
+    return "part " + ", ".join(f"{axis}={place}" for axis, place in zip(axes, part, strict=True))

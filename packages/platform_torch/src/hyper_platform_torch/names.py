@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 
+from hyper_platform_torch.fused_steps import STEPS
+
 __all__ = ["Known", "describe"]
 
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -83,6 +85,7 @@ _FORMS: dict[Any, Known] = {
     torch.rsub: Known("sub", torch.sub, _swap),
     torch.embedding: Known("embedding", F.embedding, _embedding),
     torch.Tensor.where: Known("where", torch.where, _where),
+    **{step: Known(step.__name__, safe) for step, safe in STEPS.items()},
 }
 
 _OPERATORS = {

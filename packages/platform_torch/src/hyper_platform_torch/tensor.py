@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -441,6 +442,11 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         made.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return made
 
+    def __copy__(self) -> TorchDTensor:
+        function, arguments = self.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        made: TorchDTensor = function(*arguments)
+        return mark_copied(made, self) if self._spec.copied else made  # type: ignore[return-value]
+
     # What `torch.distributed.checkpoint` asks of a tensor subclass.
     __create_write_items__ = checkpoint.blocks_to_write
     __create_chunk_list__ = checkpoint.blocks_to_read
@@ -546,9 +552,8 @@ def rebuild(
     Raises:
         LayoutError: If it is the part of another rank.
     """
-    laid_out = Layout.from_dict(layout)
-    check_part(laid_out, part)
-    t = make(local, Spec.of(laid_out, varying), torch.Size(shape))
+    t = make(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
+    check_part(t, part)
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
