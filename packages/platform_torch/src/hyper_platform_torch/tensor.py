@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -443,8 +442,7 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
         return made
 
     def __copy__(self) -> TorchDTensor:
-        function, arguments = self.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        made: TorchDTensor = function(*arguments)
+        made = _made_of(*self._content())
         return mark_copied(made, self) if self._spec.copied else made  # type: ignore[return-value]
 
     # What `torch.distributed.checkpoint` asks of a tensor subclass.
@@ -453,10 +451,12 @@ class TorchDTensor(DTensor, torch.Tensor):  # type: ignore[misc]  # layout and r
     __get_tensor_shard__ = checkpoint.block_of
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return rebuild, (
+        return rebuild, (part_of(self._spec.layout), *self._content())
+
+    def _content(self) -> tuple[Any, ...]:
+        return (
             self._local.detach(),
             self._spec.layout.to_dict(),
-            part_of(self._spec.layout),
             self._spec.varying,
             tuple(self._shape),
             self.requires_grad,
@@ -537,23 +537,27 @@ def _conversion(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.update_wrapper(convert, function)
 
 
-def rebuild(
+def rebuild(part: tuple[int, ...] | None, *content: Any) -> TorchDTensor:
+    """The DTensor that was pickled: this rank's part, as a leaf. All but its local are plain values.
+
+    Raises:
+        LayoutError: If it is the part of another rank.
+    """
+    t = _made_of(*content)
+    check_part(t, part)
+    return t
+
+
+def _made_of(
     local: torch.Tensor,
     layout: dict[str, Any],
-    part: tuple[int, ...] | None,
     varying: int,
     shape: Sequence[int],
     requires_grad: bool,
     is_parameter: bool,
     attributes: dict[str, Any],
 ) -> TorchDTensor:
-    """The DTensor that was pickled: this rank's part, as a leaf. All but ``local`` are plain values.
-
-    Raises:
-        LayoutError: If it is the part of another rank.
-    """
     t = make(local, Spec.of(Layout.from_dict(layout), varying), torch.Size(shape))
-    check_part(t, part)
     if requires_grad:
         t.requires_grad_()
     if is_parameter:
