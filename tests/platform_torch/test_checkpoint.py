@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from hyper_dtensor import DTensor, init_device_mesh
+from hyper_layout import DeviceMesh
 from hyper_parallel import ColwiseParallel, NoParallel, RowwiseParallel, parallelize_module
 from tests.platform_torch.helpers import S0, S1, P, R, assert_equal, laid_out, line, numbers, square
 from tests.platform_torch.tensor_parallel.common import on_ranks
@@ -115,6 +116,15 @@ def test_a_model_without_numbers_is_loaded(tmp_path: Path) -> None:
     dcp.load(states, checkpoint_id=tmp_path)
     assert isinstance(states["0.weight"], DTensor)
     assert_same(model, single)
+
+
+@on_ranks(2)
+def test_a_rank_that_is_not_on_the_mesh_takes_no_part(tmp_path: Path) -> None:
+    mesh = DeviceMesh("cpu", (1,), ("tp",), (1,))
+    x, into = (DTensor.from_local(numbers(4, 4, seed=seed), mesh, [R], run_check=False) for seed in (1, 2))
+    dcp.save({"x": x}, checkpoint_id=tmp_path)
+    dcp.load({"x": into}, checkpoint_id=tmp_path)
+    assert torch.equal(into._local, numbers(4, 4, seed=1 if dist.get_rank() == 1 else 2))
 
 
 @on_ranks(2)

@@ -136,6 +136,42 @@ def test_a_fused_step_on_tensors_of_other_strides(ranks2: RankPool) -> None:
     ranks2.run(in_any_memory_order)
 
 
+@torch.no_grad()
+def shared_memory() -> None:
+    mesh = line()
+    columns = laid_out(numbers(4, 6).t().contiguous().t(), mesh, S0)
+    twice = torch.nn.Parameter(columns)
+    twice.grad = torch.ones_like(twice)
+    before = full(twice).clone()
+    torch._fused_sgd_([twice, twice], [twice.grad] * 2, [], **PLAIN_SGD)
+    assert_equal(twice, before - 0.2)
+    # An expanded gradient is read; where it would be written, nothing is done.
+    grown = torch.nn.Parameter(laid_out(numbers(4, 6), mesh, S0))
+    grown.grad = DTensor.from_local(torch.ones(()).double().expand(2, 6), mesh, [S0])
+    torch.optim.SGD([grown], lr=0.1, fused=True).step()
+    assert_equal(grown, numbers(4, 6) - 0.1)
+    with pytest.raises(
+        RuntimeError, match=r"_fused_sgd_ would write into an expanded tensor of shape \(2, 6\)"
+    ):
+        torch._fused_sgd_([grown], [grown.grad], [], grad_scale=torch.ones(()), **PLAIN_SGD)
+    assert_equal(grown, numbers(4, 6) - 0.1)
+
+
+PLAIN_SGD = {
+    "lr": 0.1,
+    "weight_decay": 0.0,
+    "momentum": 0.0,
+    "dampening": 0.0,
+    "nesterov": False,
+    "maximize": False,
+    "is_first_step": False,
+}
+
+
+def test_a_fused_step_on_tensors_that_share_memory(ranks2: RankPool) -> None:
+    ranks2.run(shared_memory)
+
+
 def scaled(fused: bool) -> None:
     """An overflow in the part of one rank makes all ranks skip the step, as one device does."""
     mesh = line()
@@ -149,7 +185,10 @@ def scaled(fused: bool) -> None:
             if number == 3:
                 block.up.grad[0, 0] = float("inf")
             if number % 2:
+                row = block.up.grad[0]
                 scaler.unscale_(optimizer)
+                if isinstance(row, DTensor):
+                    assert "written in place since" in raised(row.sum, LayoutError)
                 clip_grad_norm_(block.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()

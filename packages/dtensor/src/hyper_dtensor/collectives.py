@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from hyper_dtensor import comm_debug, rank_check
+from hyper_dtensor import comm_debug, parts, rank_check
 from hyper_dtensor.platform import Platform, get_platform
 from hyper_layout import DeviceMesh
 
@@ -95,6 +95,8 @@ class LinearMap:
     def _communicate(self, platform: Platform, x: Tensor, size: int) -> Tensor:
         if size == 1:
             return platform.ops.clone(x)
+        if parts.loaded_alone:
+            parts.check_loaded()
         if rank_check.enabled():
             rank_check.agree(platform, self.mesh, self.axis, self.kind, x)
         group = platform.group(self.mesh.ranks_along(self.axis))

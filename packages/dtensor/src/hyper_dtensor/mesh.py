@@ -41,7 +41,7 @@ def init_device_mesh(
     platform = get_platform()
     if init_backend:
         platform.start(device_type)
-        check_loaded()
+        check_loaded()  # here already, before anything is computed of it
     return mesh_for_rank(
         device_type,
         tuple(mesh_shape),

@@ -3,28 +3,25 @@
 A file that one rank saved and every rank loads is common in programs whose ranks hold equal models. Of a
 tensor that is split, each rank would get the same piece, without an error.
 
-A process that is alone may hold the parts of all ranks, to put them together. What it loads is checked as
-soon as it becomes one of several; what it pickles itself is the part of nobody.
+A process that is alone may hold the parts of all ranks, to put them together. What it loaded is checked when
+it becomes one of several; what it pickles itself is the part of nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import count
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
-from hyper_dtensor.dtensor import DTensor
 from hyper_dtensor.platform import get_platform
 from hyper_layout import Layout, LayoutError
 
-__all__ = ["check_loaded", "check_part", "part_of"]
+__all__ = ["check_loaded", "check_part", "loaded_alone", "part_of"]
 
 T = TypeVar("T")
 Part = tuple[int, ...] | None
 
-_loaded_alone: WeakValueDictionary[tuple[int, Part], DTensor] = WeakValueDictionary()
-_numbers = count()
+loaded_alone: set[tuple[Layout, Part]] = set()
+"""What this process loaded while it was alone. Not the tensors, of which others may have been made."""
 
 
 def part_of(layout: Layout) -> Part:
@@ -39,21 +36,20 @@ def part_of(layout: Layout) -> Part:
     return None if coordinate is None else tuple(_of_divided_axes(layout, coordinate))
 
 
-def check_part(t: DTensor, part: Part) -> None:
-    """Refuse a DTensor that was unpickled and is not this rank's part.
+def check_part(layout: Layout, part: Part) -> None:
+    """Refuse a part that is not this rank's.
 
     Args:
-        t: The DTensor.
+        layout: The layout of the tensor that was unpickled.
         part: What `part_of` said where it was pickled.
 
     Raises:
         LayoutError: If this process is one of several and holds another part; says what to do.
     """
-    layout = t._spec.layout
     if not any(_of_divided_axes(layout, layout.mesh_shape)):
         return
     if get_platform().world_size() == 1:
-        _loaded_alone[next(_numbers), part] = t
+        loaded_alone.add((layout, part))
         return
     mine = part_of(layout)
     if part is None or mine != part:
@@ -69,12 +65,18 @@ def check_loaded() -> None:
     """Check what this process loaded while it was alone, if it is one of several now.
 
     Raises:
-        LayoutError: As `check_part`.
+        LayoutError: As `check_part`; again at each call, because nobody knows what became of the tensors.
     """
-    if get_platform().world_size() > 1:
-        while _loaded_alone:
-            (_, part), t = _loaded_alone.popitem()
-            check_part(t, part)
+    if get_platform().world_size() == 1:
+        return
+    for loaded in tuple(loaded_alone):
+        try:
+            check_part(*loaded)
+        except LayoutError as error:
+            raise LayoutError(
+                f"{error}. It was loaded while this process was alone: load it when the processes have joined"
+            ) from None
+        loaded_alone.discard(loaded)
 
 
 def _of_divided_axes(layout: Layout, of_each_axis: Iterable[T]) -> Iterator[T]:

@@ -26,11 +26,15 @@ class Unscale(DistributedOp):
     preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        gradients, *numbers = (*args, *kwargs.values())
+        gradients, *numbers = self._bound(args, kwargs)
         layouts = [item._layout for item in (*gradients, *numbers) if hasattr(item, "_layout")]
         if any(hasattr(item, "_layout") and not item._layout.is_replicated for item in numbers):
             raise LayoutError("what was found and the scale must be plain, or Replicate on every axis")
         return *to_locals(args, kwargs), layouts
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        assert self.signature is not None
+        return tuple(self.signature.bind(args, kwargs).values())
 
     def infer_layout(self, cache_values: Sequence[Any]) -> InferResult:
         self._check_partial_inputs(layouts_of(cache_values))
@@ -39,19 +43,19 @@ class Unscale(DistributedOp):
     def get_expand_impl(
         self, func: Callable[..., Any] | None, infer_result: Any, cache_values: Sequence[Any]
     ) -> Callable[..., Any] | None:
-        divided = dict.fromkeys(
-            (layout.mesh, axis)
-            for layout in layouts_of(cache_values)
-            for axis in range(layout.mesh.ndim)
-            if layout.shard_axes >> axis & 1
-        )
-        if not divided or func is None:
+        layouts = layouts_of(cache_values)
+        mesh = layouts[0].mesh  # the one of all of them
+        divided = [
+            axis for axis in range(mesh.ndim) if any(layout.shard_axes >> axis & 1 for layout in layouts)
+        ]
+        if func is None:
             return None
         unscale = func
 
-        def impl(gradients: Any, found_inf: Any, inv_scale: Any) -> None:
+        def impl(*args: Any, **kwargs: Any) -> None:
+            gradients, found_inf, inv_scale = self._bound(args, kwargs)
             unscale(gradients, found_inf, inv_scale)
-            for mesh, axis in divided:
+            for axis in divided:
                 found_inf[...] = all_reduce(found_inf, mesh, axis, "max")
 
         return impl

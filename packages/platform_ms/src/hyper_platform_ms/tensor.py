@@ -427,7 +427,7 @@ def _unpickled(
     Raises:
         LayoutError: If it is the part of another rank.
     """
+    laid_out = Layout.from_dict(layout)
+    check_part(laid_out, part)
     tensor = Tensor(local).astype(getattr(mindspore, dtype.lower().removeprefix("mindspore.")))
-    made = _rebuilt(tensor, Layout.from_dict(layout), varying, shape, name, needs)
-    check_part(made, part)
-    return made
+    return _rebuilt(tensor, laid_out, varying, shape, name, needs)

@@ -26,11 +26,15 @@ __all__ = ["block_of", "blocks_to_read", "blocks_to_write"]
 
 
 def blocks_to_write(x: TorchDTensor, name: str, _value: object) -> list[WriteItem]:
-    """What this rank writes: its block. Ranks that hold the same one all say so; PyTorch chooses who writes.
+    """What this rank writes: its block, if it is on the mesh.
+
+    Ranks that hold the same block all say so, and PyTorch chooses who writes.
 
     Raises:
         LayoutError: If ``x`` is Partial on an axis, or is a copy whose source was written since.
     """
+    if x.device_mesh.get_coordinate() is None:
+        return []
     check_current(x)
     from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
     from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
@@ -43,12 +47,14 @@ def blocks_to_write(x: TorchDTensor, name: str, _value: object) -> list[WriteIte
 
 
 def blocks_to_read(x: TorchDTensor) -> list[ChunkStorageMetadata]:
-    """What this rank reads: its block.
+    """What this rank reads: its block, if it is on the mesh.
 
     Raises:
         RuntimeError: If ``x`` is Partial on an axis, or is a copy that stands for a view. Not as LayoutError:
             PyTorch takes every ValueError here for a value of the wrong type, and hides what it says.
     """
+    if x.device_mesh.get_coordinate() is None:
+        return []
     try:
         if x._spec.copied:
             refuse_write(x, "torch.distributed.checkpoint.load")

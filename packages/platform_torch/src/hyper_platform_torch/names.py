@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 
-from hyper_platform_torch.fused_steps import STEPS
+from hyper_platform_torch.unseen_writes import SEEN
 
 __all__ = ["Known", "describe"]
 
@@ -85,7 +85,7 @@ _FORMS: dict[Any, Known] = {
     torch.rsub: Known("sub", torch.sub, _swap),
     torch.embedding: Known("embedding", F.embedding, _embedding),
     torch.Tensor.where: Known("where", torch.where, _where),
-    **{step: Known(step.__name__, safe) for step, safe in STEPS.items()},
+    **{kernel: Known(kernel.__name__, seen) for kernel, seen in SEEN.items()},
 }
 
 _OPERATORS = {

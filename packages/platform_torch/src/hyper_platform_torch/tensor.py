@@ -544,7 +544,7 @@ def rebuild(part: tuple[int, ...] | None, *content: Any) -> TorchDTensor:
         LayoutError: If it is the part of another rank.
     """
     t = _made_of(*content)
-    check_part(t, part)
+    check_part(t._spec.layout, part)
     return t
 
 
