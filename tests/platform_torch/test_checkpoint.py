@@ -14,7 +14,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from hyper_dtensor import DTensor, init_device_mesh
+from hyper_dtensor import DTensor
 from hyper_layout import DeviceMesh
 from hyper_parallel import ColwiseParallel, NoParallel, RowwiseParallel, parallelize_module
 from tests.platform_torch.helpers import S0, S1, P, R, assert_equal, laid_out, line, numbers, square
@@ -148,10 +148,10 @@ def test_what_no_checkpoint_holds_is_refused(tmp_path: Path) -> None:
         dcp.save({"row": row}, checkpoint_id=tmp_path / "late")
 
 
-def test_one_axis_of_a_mesh_saves_alike() -> None:
-    """The blocks of ranks that hold the same have the same name, so that one of them is written."""
-    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
-    x = laid_out(numbers(4, 4), mesh, S0)
+@on_ranks(2)
+def test_a_block_is_named_by_where_it_begins() -> None:
+    """Ranks that hold the same block give it the same name, so that one of them is written."""
+    x = laid_out(numbers(4, 4), line(), R)
     (item,) = x.__create_write_items__("x", x)  # type: ignore[attr-defined]
     assert tuple(item.index.offset) == (0, 0)
     with pytest.raises(ValueError, match=r"holds the block of .* at \(0, 0\), not that of 'x' at \(2, 0\)"):
