@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hyper_dtensor import DTensor, distribute_module, distribute_parameter
+from hyper_dtensor.parts import loaded_alone
 from hyper_layout import LayoutError
 from tests.platform_torch.helpers import (
     LAYOUT,
@@ -139,6 +140,8 @@ def file_of_each_rank() -> bytes:
 
 def test_a_part_is_not_taken_for_that_of_another_rank(ranks4: RankPool) -> None:
     parts = [torch.load(io.BytesIO(file))["split"] for file in ranks4.run(file_of_each_rank)]
+    assert {part for _, part in loaded_alone} == {(0,), (1,)}
+    loaded_alone.clear()  # this process joins no others
     # One process alone is no rank of that mesh, and may put together what the ranks saved.
     assert torch.equal(torch.cat([part.to_local() for part in parts[:2]]), numbers(4, 4))
     file = io.BytesIO()
