@@ -65,6 +65,13 @@ class DistributedOp:
     def __init__(self, op_name: str) -> None:
         self.op_name = op_name
 
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call by parameter name, defaults filled in."""
+        if self.signature is None:
+            strategy = type(self).__name__
+            raise TypeError(f"{self.op_name} is registered without a signature, which {strategy} needs")
+        return self.signature.bind(args, kwargs)
+
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Preprocessed:
         """Normalise the arguments.
 
@@ -163,13 +170,6 @@ class RowsOp(DistributedOp):
         bound = self.bind(args, kwargs)
         local_args, local_kwargs = to_locals(args, kwargs)
         return local_args, local_kwargs, [*operand_layouts(bound), *self.statics(bound)]
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call by parameter name, defaults filled in."""
-        if self.signature is None:
-            strategy = type(self).__name__
-            raise TypeError(f"{self.op_name} is registered without a signature, which {strategy} needs")
-        return self.signature.bind(args, kwargs)
 
     def statics(self, bound: dict[str, Any]) -> tuple[Any, ...]:
         """The static values of a call: by default every argument that holds no distributed tensor."""

@@ -98,18 +98,13 @@ class ForeachNorm(Foreach):
         return False
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensors, order, dtype = self._bound(args, kwargs)
+        tensors, order, dtype = self.bind(args, kwargs).values()
         local_args, local_kwargs, (*layouts, how, form) = super().preprocess(tuple([tensors]), {})
         order = float(order)
         if how == EACH or not (order > 0 or order == 0):
             return args, kwargs, [*layouts, EACH, "-" * len(tensors), order]
         local_kwargs = {} if dtype is None else {"dtype": dtype}
         return (*local_args, order), local_kwargs, [*layouts, how, form, order]
-
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        assert self.signature is not None
-        tensors, order, dtype = self.signature.bind(args, kwargs).values()
-        return tensors, order, dtype
 
     def infer_layout(self, cache_values: Sequence[Any]) -> InferResult:
         outputs, _effects = super().infer_layout(cache_values[:-1])
@@ -136,7 +131,7 @@ class ForeachNorm(Foreach):
         return impl
 
     def _one_by_one(self, *args: Any, **kwargs: Any) -> list[Any]:
-        tensors, order, dtype = self._bound(args, kwargs)
+        tensors, order, dtype = self.bind(args, kwargs).values()
         norm = get_platform().ops.vector_norm
         return [
             norm(tensor, order) if dtype is None else norm(tensor, order, dtype=dtype) for tensor in tensors

@@ -26,15 +26,11 @@ class Unscale(DistributedOp):
     preprocess_is_pure = True
 
     def preprocess(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        gradients, *numbers = self._bound(args, kwargs)
+        gradients, *numbers = self.bind(args, kwargs).values()
         layouts = [item._layout for item in (*gradients, *numbers) if hasattr(item, "_layout")]
         if any(hasattr(item, "_layout") and not item._layout.is_replicated for item in numbers):
             raise LayoutError("what was found and the scale must be plain, or Replicate on every axis")
         return *to_locals(args, kwargs), layouts
-
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        assert self.signature is not None
-        return tuple(self.signature.bind(args, kwargs).values())
 
     def infer_layout(self, cache_values: Sequence[Any]) -> InferResult:
         self._check_partial_inputs(layouts_of(cache_values))
@@ -53,7 +49,7 @@ class Unscale(DistributedOp):
         unscale = func
 
         def impl(*args: Any, **kwargs: Any) -> None:
-            gradients, found_inf, inv_scale = self._bound(args, kwargs)
+            gradients, found_inf, inv_scale = self.bind(args, kwargs).values()
             unscale(gradients, found_inf, inv_scale)
             for axis in divided:
                 found_inf[...] = all_reduce(found_inf, mesh, axis, "max")
