@@ -36,7 +36,7 @@ from tests.platform_torch.helpers import (
     raised,
     square,
 )
-from tests.support.ranks import RankPool
+from tests.support.ranks import RankPool, run_once
 
 
 def same(got: Any, expected: DTensor) -> None:
@@ -138,15 +138,20 @@ def file_of_each_rank() -> bytes:
     return file.getvalue()
 
 
-def test_a_part_is_not_taken_for_that_of_another_rank(ranks4: RankPool) -> None:
-    parts = [torch.load(io.BytesIO(file))["split"] for file in ranks4.run(file_of_each_rank)]
+def put_together(files: list[bytes]) -> bytes:
+    """One process alone is no rank of that mesh, and may put together what the ranks saved."""
+    parts = [torch.load(io.BytesIO(file))["split"] for file in files]
     assert {part for _, part in loaded_alone} == {(0,), (1,)}
-    loaded_alone.clear()  # this process joins no others
-    # One process alone is no rank of that mesh, and may put together what the ranks saved.
     assert torch.equal(torch.cat([part.to_local() for part in parts[:2]]), numbers(4, 4))
     file = io.BytesIO()
     torch.save(parts[0].float(), file)
-    ranks4.run(refused_everywhere, file.getvalue())
+    return file.getvalue()
+
+
+def test_a_part_is_not_taken_for_that_of_another_rank(ranks4: RankPool) -> None:
+    files = ranks4.run(file_of_each_rank)
+    (saved_alone,) = run_once(1, put_together, files, process_group=False)
+    ranks4.run(refused_everywhere, saved_alone)
 
 
 def refused_everywhere(file: bytes) -> None:
